@@ -1,6 +1,6 @@
 """Stages, layers and sections of a long trace: what annotating it costs, and how few boxes are left to read.
 
-Beside it stand the figures of Hotline's paper (Table 1) for its largest trace; they are of another machine.
+Next to it are the figures of Hotline's paper (Table 1) for its largest trace; they are of another machine.
 """
 
 from __future__ import annotations

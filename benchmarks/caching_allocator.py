@@ -2,7 +2,7 @@
 
 It follows the allocator's constants: sizes are rounded up to 512 bytes, small ones come from segments of 2 MiB, large
 ones from segments of 20 MiB or of their own, the smallest free block that is long enough is taken, and what is left of
-a large one is split off only if it is longer than 1 MiB. It holds no memory.
+a large one is split off only if it is longer than 1 MiB. It contains no memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LARGE_SEGMENT, OWN_SEGMENT_FROM, OWN_SEGMENT_ROUNDED = 20 << 20, 10 << 20, 2 << 
 
 @dataclass(eq=False)
 class MemoryBlock:
-    """A piece of a segment, between its neighbours there; `asked` bytes of it were asked for, 0 where it is free."""
+    """A piece of a segment, between its neighbours there; `asked` bytes of it were requested, 0 where it is free."""
 
     nbytes: int
     place: int  # among free blocks of equal size
@@ -30,7 +30,7 @@ class MemoryBlock:
 
 @dataclass
 class CachingAllocator:
-    """Counts as torch does: blocks that were given, what was asked for, and segments."""
+    """Counts as torch does: blocks that were given, what was requested, and segments."""
 
     allocated: int = 0
     requested: int = 0

@@ -16,7 +16,7 @@ ARGUMENTS = ("--disable-gpu", "--disable-dev-shm-usage")
 
 
 class BrowserMissingError(Exception):
-    """There is no browser; the message is one line that says what to install."""
+    """There is no browser; the message is one line that states what to install."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Jobs of many ranks, looked at by one process and by workers: what Dask costs, and from how many ranks on it pays.
+"""Jobs of many ranks, examined by one process and by workers: what Dask costs, and from how many ranks on it pays.
 
 Run by itself: `python -m benchmarks.cluster`. Ranks are copies of a few simulated ones under other numbers, which costs
 a reader the same. Each way is a whole command, from its start to its report, so that starting workers counts; reports
@@ -63,7 +63,7 @@ def run(console: Console, quick: bool = False) -> None:
 
 
 def write_job(folder: Path, simulated: Sequence[Simulation], ranks: int) -> None:
-    """Write a job of so many ranks."""
+    """Write a job of this many ranks."""
     for rank in range(ranks):
         document = simulated[rank % len(simulated)].document
         numbered = document | {"distributedInfo": document["distributedInfo"] | {"rank": rank, "world_size": ranks}}
@@ -71,7 +71,7 @@ def write_job(folder: Path, simulated: Sequence[Simulation], ranks: int) -> None
 
 
 def take(*arguments: str) -> Taken:
-    """Run one diagnosis and return what it took."""
+    """Run one diagnosis and return what it needed."""
     start, before = time.perf_counter(), os.times()
     command = [sys.executable, "-m", "deepprof", "diagnose", "--format", "json", *arguments]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)

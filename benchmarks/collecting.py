@@ -1,7 +1,7 @@
-"""Collecting: from C into the agent and to the daemon's durable acknowledgement, beside a bare socket; what is lost.
+"""Collecting: from C into the agent and to the daemon's durable acknowledgement, next to a bare socket; what is lost.
 
 A job loads the real library as a driver would, and a made-up CUPTI gives it kernels at a fixed pace; job, agent and
-daemon are processes of their own. For each path the pace is searched at which nothing is lost, between unthrottled and
+daemon are their own processes. For each path the pace is searched at which nothing is lost, between unthrottled and
 none; a loss is a row with its reasons. A bare socket carries the same bytes in packets of the same size to a reader in
 Python that does nothing else: what the kernel allows. What collecting costs a job on a GPU `benchmarks.gpu_overhead`
 measures.
@@ -57,7 +57,7 @@ with socket.socket(fileno=int(sys.argv[1])) as door:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured: records unthrottled, seconds of each paced run and how many, records of the long run."""
+    """How much is measured: records unthrottled, seconds of every paced run and how many, records of the long run."""
 
     unthrottled: int = 10_000_000
     run_s: float = 3.0
@@ -71,7 +71,7 @@ QUICK = Sizes(unthrottled=300_000, run_s=0.2, runs=2, soak=500_000, bare=1_000_0
 
 @dataclass
 class Agent:
-    """An agent in a folder of its own, which collects whatever it costs."""
+    """An agent in its own folder, which collects whatever it costs."""
 
     folder: Path
     to: str
@@ -99,7 +99,7 @@ class Agent:
         return True
 
     def look(self) -> answers.ProcessStatus | None:
-        """Return how the only process does, None where nobody knows: a busy agent may not answer in time."""
+        """Return how the only process does, None where no one has: a busy agent may not answer in time."""
         with suppress(NotAnsweredError):
             found = ask(self.socket).processes
             return found[0] if found else None
@@ -133,7 +133,7 @@ def rss_mib(pid: int) -> float:
 
 @contextmanager
 def collecting(to: str, *, in_memory: bool = False) -> Iterator[Agent]:
-    """Give an agent that sends to `to`; what waits lies on a disk in memory if there is one and it is wanted."""
+    """Give an agent that sends to `to`; what waits is on a disk in memory if there is one and it is wanted."""
     memory = MEMORY if in_memory and MEMORY.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="dp-", dir=memory))
     agent = Agent(folder, to)
@@ -170,7 +170,7 @@ def start_job(built: Built, agent: Agent, load: Load) -> subprocess.Popen[str]:
 class Passage:
     """What became of a job's records: seconds from the first to the last, losses, costs, memory in MiB.
 
-    `made` of them the device gave in `made_s` seconds, `driver_dropped` it had no place for, `numbered` the agent knows
+    `made` of them the device gave in `made_s` seconds, `driver_dropped` it had no place for, `numbered` the agent has
     of, `gaps` of these were lost on the way, by reason. `arrived` is whether the last one did.
     """
 
@@ -203,7 +203,7 @@ class Passage:
 
     @property
     def losses(self) -> dict[str, int]:
-        """The records that did not arrive by reason; together with `kept` they are all that were asked for."""
+        """The records that did not arrive by reason; together with `kept` they are all that were requested."""
         made = self.made + self.driver_dropped
         counts = {
             "made while collecting was off": self.load.records - made,
@@ -278,7 +278,7 @@ def measure_soak(built: Built, load: Load) -> tuple[Passage, dict[str, int]]:
 
 
 def wait_for_daemon(daemon: Process, records: int) -> dict[str, int]:
-    """Return how the daemon counted `records`, once it has looked at all of them, or after a while."""
+    """Return how the daemon counted `records`, once it has examined all of them, or after a while."""
     until_s = time.monotonic() + 60 + records / 300_000
     while sum((counts := count_mined(daemon)).values()) < records and time.monotonic() < until_s:
         time.sleep(0.2)
@@ -336,7 +336,7 @@ def measure_bare_socket(records: int) -> tuple[float, float]:
 
 
 def eighths(samples: list[float]) -> str:
-    """Return the median of each eighth of the time."""
+    """Return the median of every eighth of the time."""
     parts = np.array_split([each for each in samples if each], 8)
     return " ".join(f"{np.median(part):.0f}" for part in parts if len(part))
 

@@ -1,8 +1,8 @@
-"""What contexts in the job cost an iteration, beside nothing, collected operators, and the library's own profiler.
+"""What contexts in the job cost an iteration, next to nothing, collected operators, and the library's own profiler.
 
 `python -m benchmarks.context_overhead` prints two tables: the time of an iteration, each kind in processes that take
 turns, and the memory of a job after few and many iterations. Contexts are collected alone, as on a GPU; on a CPU
-operators stand for kernels and are sent in any case, which is a row of its own. The row with 5 % has the default
+operators represent kernels and are sent in any case, which is its own row. The row with 5 % has the default
 budget, which leaves iterations out; all others collect every iteration.
 """
 
@@ -77,7 +77,7 @@ def measure(listener: Listener, name: str, iterations: int, kind: ContextKind) -
 
 
 def measure_rounds(listener: Listener, name: str, count: int, rounds: int) -> dict[ContextKind, list[IterationCost]]:
-    """Run a program in each way, in turns."""
+    """Run a program in every way, in turns."""
     found: dict[str, list[IterationCost]] = {kind.name: [] for kind in KINDS}
     for _ in range(rounds):
         for kind in KINDS:
@@ -102,7 +102,7 @@ def show_times(console: Console, listener: Listener, rounds: int, iterations: di
 
 
 def find_best(costs: list[IterationCost]) -> IterationCost:
-    """Return the least of each figure."""
+    """Return the least of every figure."""
     return IterationCost(
         min(cost.decile_ms for cost in costs),
         min(cost.median_ms for cost in costs),

@@ -1,4 +1,4 @@
-"""A whole diagnosis beside the import it rests on, and beside what a peer needs to say where the time goes."""
+"""A whole diagnosis next to the import it rests on, and next to what a peer needs to state where the time goes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REAL = (
     "tb-resnet50-nw0/worker0.pt.trace.json.gz",
     "param-linear/linear_kineto.json.gz",
 )
-RUNS = 3  # of each reader, of which the fastest counts
+RUNS = 3  # of every reader, of which the fastest counts
 MAX_IMPORT_RATIO = 2.0  # times the import, for the largest
 
 

@@ -1,4 +1,4 @@
-"""Other flame graphs in a browser, with the same frames: installed by npm into a folder of their own."""
+"""Other flame graphs in a browser, with the same frames: installed by npm into their own folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NARROWEST_PX = 3  # what is narrower is not drawn; DeepProf merges it with its n
 WIDTH_PX = 780  # of the picture, as DeepProf's in the same window
 
 D3_FRAME = BoxPicture("g.frame", "frame => frame.__data__.depth + 1")
-SPEEDSCOPE_PICTURE = "div:has(> canvas) ~ div canvas"  # beside the one that all others are drawn with
+SPEEDSCOPE_PICTURE = "div:has(> canvas) ~ div canvas"  # next to the one that all others are drawn with
 
 _D3_PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -37,7 +37,7 @@ _D3_PAGE = """<!doctype html>
 
 
 class PeerMissingError(Exception):
-    """A peer could not be installed; the message is one line that says why."""
+    """A peer could not be installed; the message is one line that states why."""
 
 
 def install(folder: Path, *packages: str) -> Path:
@@ -88,7 +88,7 @@ def write_speedscope_page(folder: Path, packages: Path, boxes: NestedBoxes) -> t
 
 
 def _sample(boxes: NestedBoxes) -> dict[str, object]:
-    """Return boxes as a profile of stacks, each with the time that none of the boxes in it took."""
+    """Return boxes as a profile of stacks, each with the time that none of the boxes in it needed."""
     own, stacks = boxes.duration_ns.copy(), [[name] for name in boxes.name.tolist()]
     for row, parent in enumerate(boxes.parent.tolist()):
         if parent >= 0:

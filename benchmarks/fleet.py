@@ -1,6 +1,6 @@
 """A thousand ranks that send at a steady pace to one daemon, and how long they wait for their acknowledgements.
 
-Run as a module it is the clients: one process with a stream for each rank. All send the same bytes, cut once, so that
+Run as a module it is the clients: one process with a stream for every rank. All send the same bytes, cut once, so that
 the clients cost little.
 """
 

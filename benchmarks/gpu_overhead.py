@@ -1,9 +1,9 @@
-"""Whether collecting on an NVIDIA GPU sees everything, harms nobody, and what it costs: one call, one table.
+"""Whether collecting on an NVIDIA GPU sees everything, harms no one, and what it costs: one call, one table.
 
     python -m benchmarks.gpu_overhead
 
 needs a GPU, a torch with CUDA, numpy and a C compiler, nothing installed of this project. It builds the injected
-library, runs programs under it as `deepprof run` would, and holds what they sent against torch.profiler and against
+library, runs programs under it as `deepprof run` would, and contains what they sent against torch.profiler and against
 what the programs wrote down themselves; then it measures the overhead in what is left of `--budget` seconds. Progress
 goes to stderr, the table to stdout, also where a check crashed or time ran out. Exits 0 where all checks ran and none
 failed, 2 where there is no GPU, else 1. `--mock KIND` tries all of it out on a stand-in, which has one fault of a kind.

@@ -1,4 +1,4 @@
-"""Reading traces: events per second, CPU time and peak memory beside what others do with the same file.
+"""Reading traces: events per second, CPU time and peak memory next to what others do with the same file.
 
 A long Kineto trace and a long nsys database are made of real ones, or of simulated ones where there are none; the real
 one alone shows what holds for a short trace.
@@ -115,7 +115,7 @@ def cells(reading: Reading, base: Reading) -> list[str]:
 
 
 def compare_with_goals(readings: Mapping[str, Reading | str]) -> list[str]:
-    """Return one line for each goal that can be judged."""
+    """Return one line for every goal that can be judged."""
     mine, hta = readings["deepprof.read"], readings.get("HolisticTraceAnalysis")
     typed = readings.get("msgspec typed decode")
     lines = []

@@ -13,7 +13,7 @@ __all__ = ["kernels_and_copies"]
 def kernels_and_copies(
     iterations: int, kernels: int, *, copies: int = 3, pause_ns: int = 40_000, seed: int = 0
 ) -> Trace:
-    """Return a job of `iterations` with so many kernels each on stream 7, and copies from the host on stream 9.
+    """Return a job of `iterations` with this many kernels each on stream 7, and copies from the host on stream 9.
 
     Every iteration has the same kernels in an order of no inner period, and begins after a pause in which copies run.
     """

@@ -1,4 +1,4 @@
-"""The daemon's page beside ranks that change all the time: what the page and its server take of a core."""
+"""The daemon's page next to ranks that change all the time: what the page and its server take of a core."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LiveCost:
 
 
 def watch_live(browser: Browser, watched_s: float = WATCHED_S) -> LiveCost:
-    """Return what the daemon's page takes while it is open for so many seconds."""
+    """Return what the daemon's page takes while it is open for this many seconds."""
     exporter = Exporter(("127.0.0.1", 0), ChangingRanks().look)
     session = browser.new_browser_cdp_session()
     try:
@@ -76,7 +76,7 @@ _COUNT_DRAWINGS = """() => {
 
 
 def _make_view(rank: int, iteration: int) -> RankView:
-    """Return a rank after so many iterations, the latest of which took more or less."""
+    """Return a rank after this many iterations, the latest of which used more or less."""
     view = make_rank(rank, 1000 + iteration)
     times = tuple(120_000_000 + 1_000_000 * ((rank * 7 + (iteration + k) * 13) % 29) for k in range(LATEST))
     device = replace(

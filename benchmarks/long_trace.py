@@ -1,6 +1,6 @@
-"""Long traces made of short ones: a real file repeated until it has as many events as a benchmark asks for.
+"""Long traces made of short ones: a real file repeated until it has as many events as a benchmark requests.
 
-Times are shifted by the span of the original for each copy, and every id that must stay unique by the span of its
+Times are shifted by the span of the original for every copy, and every id that must stay unique by the span of its
 values, so that a reader meets as many distinct numbers as in a real capture of that length.
 """
 
@@ -32,7 +32,7 @@ NUMBERS = re.compile(
     re.IGNORECASE,
 )
 METADATA = re.compile(rb'"ph":\s*"M"')
-GZIP_LEVEL = 1  # a higher one would take longer than all the readers together
+GZIP_LEVEL = 1  # a higher one would last longer than all the readers together
 EVENT_TABLES = re.compile(r"CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS")
 SHIFTED = {"start": "span", "end": "span", "correlationId": "ids"}
 

@@ -1,7 +1,7 @@
-"""The miner's speed and memory beside peers, beside the paper's Algorithm 1, and as the input grows.
+"""The miner's speed and memory next to peers, next to the paper's Algorithm 1, and as the input grows.
 
 Times are nanoseconds per symbol, the best of a few runs in this process; what they are multiples of was measured in the
-same run. Memory is the peak of a process of its own. The ratios travel between machines better than the figures do.
+same run. Memory is the peak of its own process. The ratios travel between machines better than the figures do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Symbols: TypeAlias = npt.NDArray[np.uint16]
 
 CHUNK = 4096
 NOISE = 0.1  # of the iterations
-STATUS = Path("/proc/self/status")  # on Linux it tells the peak of a process; a child's rusage counts its parent in
+STATUS = Path("/proc/self/status")  # on Linux it shows the peak of a process; a child's rusage counts its parent in
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def settle() -> None:
     """Let the allocator see large arrays come and go, as in any process that has read a trace.
 
     Before, it hands the memory of smaller ones back to the system at once, and every run pays for all its pages anew:
-    the row of a process of its own says how much that is.
+    the row of its own process states how much that is.
     """
     for _ in range(2):
         np.empty(24 * 2**20, np.uint8).fill(1)
@@ -279,7 +279,7 @@ def highest_bytes() -> int:
 
 
 def ask(call: str) -> float:
-    """Return what a function of this module says in a process of its own."""
+    """Return what a function of this module states in its own process."""
     program = f"from benchmarks import mining; print(mining.{call})"
     return float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
 

@@ -1,8 +1,8 @@
 """Layers of ONNX Runtime and OpenVINO mapped to the operators of ten models: how far that holds.
 
 Each layer that multiplies must hold exactly one operator that does (or one attention), tensors must have as many
-elements as the backend says, and the layers' time must belong to operators of the model (`mapped`), or to conversions
-of its tensors that the backend inserted (`all` with those). Predicted bytes stand beside those of the backend's own
+elements as the backend states, and the layers' time must belong to operators of the model (`mapped`), or to conversions
+of its tensors that the backend inserted (`all` with those). Predicted bytes is next to those of the backend's own
 tensors, which is what can be measured without a counter of the memory's.
 """
 
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(console: Console, quick: bool = False) -> None:
-    """Print a table for each backend."""
+    """Print a table for every backend."""
     absent = [name for name in ("torch", "torchvision", "timm") if find_spec(name) is None]
     if absent:
         console.print(f"mapping of models: {', '.join(absent)} not installed, which export them")

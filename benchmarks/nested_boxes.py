@@ -39,7 +39,7 @@ class NestedBoxes:
 
 
 def nest_boxes(count: int, seed: int = SEED) -> NestedBoxes:
-    """Return so many boxes, two to `WIDEST` in each until there are enough, of very different lengths."""
+    """Return this many boxes, two to `WIDEST` in every until there are enough, of very different lengths."""
     random = np.random.default_rng(seed)
     parent, start, duration = np.full(count, -1), np.zeros(count), np.zeros(count)
     duration[0], made = SPAN_NS, 1
@@ -59,7 +59,7 @@ def nest_boxes(count: int, seed: int = SEED) -> NestedBoxes:
 
 
 def write_timeline_page(path: Path, count: int) -> None:
-    """Write a page with a timeline of so many boxes, half of them of the host, half of the device."""
+    """Write a page with a timeline of this many boxes, half of them of the host, half of the device."""
     sides = [nest_boxes(count // 2, SEED), nest_boxes(count - count // 2, SEED + 1)]
     first = [0, sides[0].count]
     tracks = [

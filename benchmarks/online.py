@@ -1,4 +1,4 @@
-"""The online miner's speed: following a stream in chunks, beside the plain matcher and reading, and mining a window.
+"""The online miner's speed: following a stream in chunks, next to the plain matcher and reading, and mining a window.
 
 Following is measured on a miner that has locked and made its last review; mining, which happens a few times per loop,
 is what one chunk may have to wait for.

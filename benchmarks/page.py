@@ -1,6 +1,6 @@
-"""The page in a browser: what a reader waits for, beside other flame graphs, and what the daemon's page takes.
+"""The page in a browser: what a reader waits for, next to other flame graphs, and what the daemon's page takes.
 
-Times end after two animation frames; the first line says how long two frames take in which nothing is drawn.
+Times end after two animation frames; the first line states how long two frames take in which nothing is drawn.
 """
 
 from __future__ import annotations

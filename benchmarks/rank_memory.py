@@ -1,8 +1,7 @@
-"""What a rank takes of a daemon's memory: while it sends, when it has ended, and a while later.
+"""What a rank needs of a daemon's memory: while it sends, when it has ended, and a while later.
 
-`python -m benchmarks.rank_memory` prints a table; the ranks' records are `benchmarks.kernels`, so many that the windows
-in which loops are looked for are full.
-"""
+`python -m benchmarks.rank_memory` prints a table; the ranks' records are `benchmarks.kernels`, this many that the
+windows in which loops are searched for are full."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ async def measure(daemon: Process, ranks: int, batches: list[tuple[Batch, int]])
 
 
 def greet(rank: int) -> Hello:
-    """Return what a rank says first."""
+    """Return what a rank states first."""
     return Hello(job="memory", rank=rank, rank_known=True, collector="memory", clock=CLOCK_SESSION)
 
 

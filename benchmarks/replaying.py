@@ -1,11 +1,10 @@
-"""Real traces replayed as the GPU jobs that they were: what each view of a daemon shows, beside what the file says.
+"""Real traces replayed as the GPU jobs that they were: what each view of a daemon shows, next to what the file states.
 
     python -m benchmarks.replaying [--recorded] [FOLDER ...]
 
-A mock of CUPTI gives the records of a trace to the real library as a driver would; agent and daemon are processes of
-their own. A GPU job gives its device events alone: "devices" is the analysis of those of the file, "file" that of the
-whole file with its host side. With `--recorded` the records come when they came, else as fast as they are taken.
-"""
+A mock of CUPTI gives the records of a trace to the real library as a driver would; agent and daemon are their own
+processes. A GPU job gives its device events alone: "devices" is the analysis of those of the file, "file" that of the
+whole file with its host side. With `--recorded` the records come when they arrived, else as fast as they are taken."""
 
 from __future__ import annotations
 
@@ -32,13 +31,13 @@ from tests.deepprof.live.service.sending import iterations_of, wait_settled
 
 TRACES = Path(os.environ.get("DEEPPROF_TRACES", Path(__file__).resolve().parents[1] / "../shared/traces")).resolve()
 AT_ONCE = 8
-HOLD_S = 13.0  # the agent holds records back for ten seconds at most, and says something every second
+HOLD_S = 13.0  # the agent holds records back for ten seconds at most, and states something every second
 OUTLINE = ("rank", "device", "stream", "kernels", "complete")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What came of a job. Iterations: of the file, of its devices, of each view; `live` before its end."""
+    """What came of a job. Iterations: of the file, of its devices, of every view; `live` before its end."""
 
     job: Job
     whole: deepprof.Analysis
@@ -78,7 +77,7 @@ def accepted(node: Node, job: Job) -> int:
 
 
 def look(node: Node, job: Job, live: int, seconds: float) -> Found:
-    """Return what a job that has ended is in each view."""
+    """Return what a job that has ended is in every view."""
     devices = deepprof.analyze(as_collected(job, node.client.window(job.name)))
     accounts = [rank.account for rank in node.client.ranks(job.name)]
     with tempfile.NamedTemporaryFile() as file:

@@ -1,4 +1,4 @@
-"""The page as a file: what writing it takes beside the diagnosis of the same trace, and how large it is."""
+"""The page as a file: what writing it needs next to the diagnosis of the same trace, and how large it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scraping the exporter over HTTP: time and bytes by the number of ranks, beside prometheus_client with as many lines.
+"""Scraping the exporter over HTTP: time and bytes by the number of ranks, next to prometheus_client with as many lines.
 
 Before every scrape all numbers of all ranks have changed.
 """
@@ -30,7 +30,7 @@ NOW_NS = 1_700_000_000_000_000_000
 
 @dataclass
 class Daemon:
-    """A daemon with so many ranks, all of which change at every look."""
+    """A daemon with this many ranks, all of which change at every look."""
 
     ranks: int
     looks: int = 0
@@ -93,7 +93,7 @@ class Scrape:
 
 
 def measure(ranks: int, scrapes: int) -> tuple[list[Scrape], bytes]:
-    """Return the cost of each scrape, the first one first, and what the last one read."""
+    """Return the cost of every scrape, the first one first, and what the last one read."""
     daemon, taken, body = Daemon(ranks), [], b""
     exporter = Exporter(("127.0.0.1", 0), daemon.look)
     try:
@@ -108,7 +108,7 @@ def measure(ranks: int, scrapes: int) -> tuple[list[Scrape], bytes]:
 
 
 def measure_client(lines: int) -> float:
-    """Return the best seconds in which prometheus_client writes so many lines of a custom collector."""
+    """Return the best seconds in which prometheus_client writes this many lines of a custom collector."""
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.core import CounterMetricFamily
 

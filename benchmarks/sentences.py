@@ -1,9 +1,8 @@
 """Which sentences an expert reads off the kernels of real files are in DeepProf's reports: `make sentences`.
 
-`files.tsv` lists them by file, with a caveat where they are secondary. A sentence counts as said where the report has a
-finding of its kind; where the device is busy for half of the time and there is no caveat, also only among the first
-lines. Where the table has nothing to say, no such finding may appear.
-"""
+`files.tsv` lists them by file, with a caveat where they are secondary. A sentence counts as stated where the report has
+a finding of its kind; where the device is busy for half of the time and there is no caveat, also only among the first
+lines. Where the table has nothing to state, no such finding may appear."""
 
 from __future__ import annotations
 
@@ -111,7 +110,7 @@ def describe(verdict: SentenceVerdict) -> str:
 
 
 def summarize(verdicts: list[SentenceVerdict]) -> int:
-    """Print how many sentences are said, and where; return 1 below the floor."""
+    """Print how many sentences are stated, and where; return 1 below the floor."""
     plain = [(each, kind) for each in verdicts if not each.has_caveat for kind in each.kinds]
     secondary = [(each, kind) for each in verdicts if each.has_caveat for kind in each.kinds]
     busy = [(each, kind) for each, kind in plain if each.busy >= LEADS]

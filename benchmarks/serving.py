@@ -1,6 +1,6 @@
 """A daemon under load: to the durable acknowledgement on one core, a soak, a thousand ranks, kill -9 with a restart.
 
-Client and daemon are processes of their own; for the first rows they share one core (Linux). The records are kernels
+Client and daemon are their own processes; for the first rows they share one core (Linux). The records are kernels
 and copies as a collector on a GPU makes them, without the host's side: 2,000 kernels an iteration, 500 for the ranks
 that are many.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SOAK_M, SHORT_M = 26, 5
-FLEET = Fleet(ranks=1000, pace=0.2, records=500, seconds=40)  # a batch of each rank every five seconds
+FLEET = Fleet(ranks=1000, pace=0.2, records=500, seconds=40)  # a batch of every rank every five seconds
 SMALL_FLEET = Fleet(ranks=100, pace=1, records=500, seconds=3)
 GOAL_M = 1.0
 JOB = "bench"
@@ -52,7 +52,7 @@ print(total.records, total.durable, total.seconds, flush=True)
 
 @dataclass
 class Process:
-    """A daemon in a folder of its own."""
+    """A daemon in its own folder."""
 
     folder: Path
     core: int | None
@@ -142,7 +142,7 @@ class Load:
     mined_s: float
     daemon_cpu_s: float
     client_cpu_s: float
-    rss_mib: tuple[float, ...]  # of the daemon, once for each million records acknowledged or so
+    rss_mib: tuple[float, ...]  # of the daemon, once for every million records acknowledged or so
 
 
 def load(daemon: Process, store: Path, repeat: int, core: int | None) -> Load:

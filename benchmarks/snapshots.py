@@ -1,8 +1,7 @@
-"""Memory snapshots of PyTorch: entries per second, time and peak memory, beside `pickle.load` of the same file.
+"""Memory snapshots of PyTorch: entries per second, time and peak memory, next to `pickle.load` of the same file.
 
-The histories are made up, in the form in which torch writes them: of each frame there is one dictionary, and each entry
-has a list of them. Shared lists are what other writers make of equal stacks.
-"""
+The histories are made up, in the form in which torch writes them: of every frame there is one dictionary, and each
+entry has a list of them. Shared lists are what other writers make of equal stacks."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def run(console: Console, quick: bool = False) -> None:
 
 @dataclass(frozen=True)
 class _SnapshotFile:
-    """A file with a snapshot; `frames` says of which stacks."""
+    """A file with a snapshot; `frames` states of which stacks."""
 
     path: Path
     entries: int

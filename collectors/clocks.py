@@ -80,7 +80,7 @@ def _moved_times(times: tuple[int, int] | None, offset_ns: int) -> tuple[int, in
 
 
 def read_clock(trace: Trace) -> TraceClock:
-    """Return what is known of the clock of `trace`."""
+    """Return the data on the clock of `trace`."""
     return TraceClock(trace.clock, trace.epoch_ns, extremes(trace))
 
 

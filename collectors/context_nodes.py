@@ -21,7 +21,7 @@ _HEAD = struct.Struct("<QBI")
 def hash_context(parent: int, kind: int, name: str, line: int) -> int:
     """Return the 64-bit hash of a context below `parent`, which no process, restart or rank changes; never `ROOT`.
 
-    `kind` is a place in `CONTEXT_KINDS`. It is a BLAKE2b hash, so that nobody meets two equal ones by chance.
+    `kind` is a place in `CONTEXT_KINDS`. It is a BLAKE2b hash, so that no one meets two equal ones by chance.
     """
     head = _HEAD.pack(parent, kind, line)
     digest = hashlib.blake2b(head + name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -55,7 +55,7 @@ def _find_tree_fault(contexts: npt.NDArray[np.uint64], parents: npt.NDArray[np.u
 
 
 def _measure_depths(above: Places) -> Places:
-    """Return how many nodes lie on the path to each; more than `MOST_DEPTH` where it is longer, or has no end."""
+    """Return how many nodes are on the path to each; more than `MOST_DEPTH` where it is longer, or has no end."""
     count = len(above)
     steps = np.append(np.ones(count, np.int64), 0)  # the root is the last place, and its own parent
     above = np.append(above, count)
@@ -89,7 +89,7 @@ def _find_places(contexts: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64
 
 
 def _find_parents(contexts: npt.NDArray[np.uint64], parents: npt.NDArray[np.uint64]) -> Places:
-    """Return the place of each node's parent; the number of nodes stands for the root, -1 for a parent that lacks."""
+    """Return the place of every node's parent; the number of nodes represents the root, -1 for a parent that lacks."""
     return np.where(parents == ROOT, len(contexts), _find_places(contexts, parents))
 
 

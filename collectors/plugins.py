@@ -17,7 +17,7 @@ from deepprof.collectors.errors import EndRequest, escaped
 
 REPORT_IT = "uninstall or report it to its author"
 FAILURES = (Exception, SystemExit)  # whatever a plug-in can raise; Ctrl-C is the user's
-LONGEST_TEXT = 200  # characters of what it says
+LONGEST_TEXT = 200  # characters of what it states
 Result = TypeVar("Result")
 
 
@@ -32,7 +32,7 @@ class PlugIn:
         self.point, self.reported = point, False
 
     def blame(self, error: BaseException) -> str:
-        """Return one line that says what the plug-in, and which distribution it is of, has raised."""
+        """Return one line that states what the plug-in, and which distribution it is of, has raised."""
         home = f" of {self.point.dist.name}" if self.point.dist else f" ({self.point.value})"
         return f"plug-in {self.point.name}{home} {describe_error(error)}"
 

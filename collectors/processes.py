@@ -24,7 +24,7 @@ def split_all(traces: Sequence[Trace]) -> list[Trace]:
 
 
 def split_processes(trace: Trace) -> list[Trace]:
-    """Return one trace for each process that has work on a device; a trace of one process, or of none, as it is.
+    """Return one trace for every process that has work on a device; a trace of one process, or of none, as it is.
 
     Rows of other processes, and the dropped records, go to the first part, so that every record is counted once. A
     part's path ends in the id of its process.
@@ -36,7 +36,7 @@ def split_processes(trace: Trace) -> list[Trace]:
 
 
 def _find_owners(trace: Trace, table: str) -> pl.Series:
-    """Return for each row of a record table the number of the process to whose part it goes; 0 where none is named."""
+    """Return for every row of a record table the number of the process to whose part it goes; 0 where none is named."""
     rows: pl.DataFrame = getattr(trace, table)
     if table == "device_events":
         numbers = {context: n for n, process in enumerate(trace.processes) for context in process.contexts}

@@ -1,4 +1,4 @@
-"""Schemas that say what their columns mean, and how tables join: declared once, checked, and printed as a document.
+"""Schemas that state what their columns mean, and how tables join: declared once, checked, and printed as a document.
 
 The unit of a number is in its column's name: `_ns`, `nbytes` and `_bytes`, `_ratio`, `_per_s`.
 """

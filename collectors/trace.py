@@ -135,7 +135,7 @@ DEVICES = TableSchema.of(
     },
 )
 
-# Side tables: detail of rows above, joined by row number (`event`) or id; they hold no records of their own.
+# Side tables: detail of rows above, joined by row number (`event`) or id; they hold no their own records.
 COLLECTIVES = TableSchema.of(
     "What the recorder says of one collective's kernel.",
     {
@@ -327,12 +327,11 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False):
     """One rank's recorded trace.
 
     `names` is a String series indexed by `name_id`: `names.to_frame("name").with_row_index("name_id")` joins tables.
-    Tables are sorted by their first column. `processes` are the processes whose work it holds, empty if not recorded;
-    no two of them have a context in common, and `collectors.processes` makes a trace of each. `breaks_ns` are the
-    times, ascending, at which the recording was interrupted: events that start at one or later do not continue those
-    that started before it. Raises `ValueError` when a table does not have its schema or the accounting does not add up:
-    that is an importer's bug.
-    """
+    Tables are sorted by their first column. `processes` are the processes whose work it holds, empty if not
+    recorded; no two of them have a context in common, and `collectors.processes` makes a trace of each. `breaks_ns` are
+    the times, ascending, at which the recording was interrupted: events that start at one or later do not continue
+    those that started before it. Raises `ValueError` when a table does not have its schema or the accounting does not
+    add up: that is an importer's bug."""
 
     path: str
     format: str
@@ -390,7 +389,7 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def check_table(table: str, rows: pl.DataFrame, schema: pl.Schema, names: int) -> None:
-    """Raise `ValueError` unless `rows` has `schema`, is sorted, and holds no null where a value is required."""
+    """Raise `ValueError` unless `rows` has `schema`, is sorted, and contains no null where a value is required."""
     if rows.schema != schema:
         raise ValueError(f"{table}: columns {dict(rows.schema)}, expected {dict(schema)}")
     required = [c for c in REQUIRED if c in schema and (table, c) not in OPTIONAL]

@@ -36,7 +36,7 @@ def write_file(path: str | Path, content: bytes) -> None:
 
 @contextmanager
 def open_file(path: str | Path) -> Iterator[BinaryIO]:
-    """Open `path` for writing through a temporary file beside it: readers see the old file or the whole new one.
+    """Open `path` for writing through a temporary file next to it: readers see the old file or the whole new one.
 
     Pipes, devices and files that are open already are appended to, because renaming over `/dev/null` would replace it.
     Raises `OSError`, and `UsageError` for a path or links that cannot be resolved.

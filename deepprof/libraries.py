@@ -1,6 +1,6 @@
 """What a machine has: processors, other packages, and the compiled parts of modules.
 
-The latter are plain C beside them, loaded by ctypes, and optional everywhere.
+The latter are plain C next to them, loaded by ctypes, and optional everywhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_installed(module: str) -> bool:
 
 
 def find(module: str, name: str, signatures: Signatures, version: int) -> ctypes.CDLL | None:
-    """Return the library `name` beside the file `module` (its `__file__`), or None to use the Python fallback.
+    """Return the library `name` next to the file `module` (its `__file__`), or None to use the Python fallback.
 
     None without a compiled file, with one that lacks a function or is of another version, and when the environment sets
     ``DEEPPROF_NATIVE=0``.

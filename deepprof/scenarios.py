@@ -68,7 +68,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
 
 
 def describe_scenarios() -> Iterator[str]:
-    """Yield a line for each scenario, with the twins beside it."""
+    """Yield a line for every scenario, with the twins next to it."""
     line = ""
     for name, each in SCENARIOS.items():
         if line and not each.beside:

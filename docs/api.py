@@ -139,7 +139,7 @@ def sign(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def spread(signature: inspect.Signature) -> str:
-    """Return a signature with a line for each parameter, or on one line if it is short."""
+    """Return a signature with a line for every parameter, or on one line if it is short."""
     if len(str(signature)) < LONG_SIGNATURE:
         return str(signature)
     given = list(signature.parameters.values())
@@ -168,7 +168,7 @@ def describe_class(name: str, kind: type) -> str:
 
 
 def list_members(kind: type) -> Iterator[str]:
-    """Yield a line on each public property and method, in the order of the code."""
+    """Yield a line on every public property and method, in the order of the code."""
     ours = [each for each in reversed(kind.__mro__) if each.__module__.startswith("deepprof.")]
     for name, member in ((name, member) for each in ours for name, member in vars(each).items()):
         if name.startswith("_"):

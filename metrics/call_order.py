@@ -19,9 +19,9 @@ MIN_EVENTS = 8  # fewer may be as many as the calls by chance
 
 
 def link_in_order(trace: Trace) -> Trace:
-    """Return the trace with the launch of each device event; as it is where any is known, or the numbers differ.
+    """Return the trace with the launch of every device event; as it is where any is known, or the numbers differ.
 
-    Only traces of one device are linked. A note says so.
+    Only traces of one device are linked. A note states so.
     """
     events = (
         trace.device_events.with_row_index("row").filter(pl.col("activity").is_in(WORK_ACTIVITIES)).sort("start_ns")
@@ -47,7 +47,7 @@ def link_in_order(trace: Trace) -> Trace:
 
 
 def _may_link(trace: Trace, events: pl.DataFrame) -> bool:
-    """Return whether nothing in the trace says what launched its device's events."""
+    """Return whether nothing in the trace states what launched its device's events."""
     known = events["correlation"].is_not_null().any()
     return not known and events.height >= MIN_EVENTS and events["device"].n_unique() == 1 and not is_stand_in(trace)
 

@@ -26,7 +26,7 @@ from deepprof.mining.iterations import Iterations
 def keep_iterations(loop: Loop, within: Spans | None) -> Loop | None:
     """Return the loop with the iterations that overlap `within`, None: all; None where there are none.
 
-    One that lies there only partly is not complete. What was measured of the whole is left out.
+    One that is there only partly is not complete. What was measured of the whole is left out.
     """
     table = loop.iterations
     length = (table["busy_ns"] + table["idle_ns"]).to_numpy()
@@ -55,7 +55,7 @@ def carry_over(loop: Loop, trace: SelectedTrace, sequence: Sequence, evidence: E
     """Return a loop of the whole as its part `trace` shows it; None where the part has none of its kernels.
 
     `sequence` are the kernels of its stream in the part. Where iterations have fewer kernels than in the whole, period
-    and agreement are those of the part, and what the template says of the places of kernels is left out.
+    and agreement are those of the part, and what the template states of the places of kernels is left out.
     """
     rows = _measure(loop, trace, sequence)
     if not rows["kernels"].sum():
@@ -83,7 +83,7 @@ def carry_over(loop: Loop, trace: SelectedTrace, sequence: Sequence, evidence: E
 
 
 def _measure(loop: Loop, trace: SelectedTrace, sequence: Sequence) -> pl.DataFrame:
-    """Return the iterations of a loop as the part has them; if only slow first ones are looked at, none is warm-up."""
+    """Return the iterations of a loop as the part has them; if only slow first ones are examined, none is warm-up."""
     rows = measure_again(trace, sequence, loop.iterations)
     if trace.is_numbered:
         rows = rows.with_columns(complete=pl.col("complete") & (pl.col("kernels") == loop.iterations["kernels"]))

@@ -23,7 +23,7 @@ NAMED, UNKNOWN, DECISIVE = (
     0.15,
     0.5,
     0.3,
-)  # of the iteration (a known cause as large would be reported), of its idle time, of the iteration
+)  # of the iteration (a recognized cause as large would be reported), of its idle time, of the iteration
 # Reasons in `Accounting.dropped` that mean that recorded data is missing.
 BROKEN = ("invalid-time", "invalid-place", "invalid", "malformed", "undecodable", "unmatched")
 ENDED = ("truncated", "without-times")  # one is enough: the recorder did not get to the end
@@ -59,7 +59,7 @@ def find_lacks(loop: Loop, trace: Trace) -> list[_MissingEvidence]:
 
 
 def _iterations_lacking(loop: Loop) -> Iterator[_MissingEvidence]:
-    """Yield an entry if too few iterations are complete; not if more were recorded than are looked at."""
+    """Yield an entry if too few iterations are complete; not if more were recorded than are examined."""
     if (loop.whole_iterations or 0) > loop.iterations.height:
         return
     usual, complete = loop.usual.height, int(loop.iterations["complete"].sum())

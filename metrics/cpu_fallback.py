@@ -1,7 +1,7 @@
 """CPU fallback for traces without a device: the operators count as kernels, so that all upper layers can use them.
 
 PyTorch on a machine without a GPU computes inside its operators, one after the other on the training thread. Taken as
-the kernels of one stream they repeat as kernels do, and what lies between them is the thread's own time. There is no
+the kernels of one stream they repeat as kernels do, and what is between them is the thread's own time. There is no
 fallback if a device was in use and only its events are missing: operators then last only as long as a launch takes.
 """
 

@@ -1,4 +1,4 @@
-"""Which slice of time lies in which: operators within operators, launches within operators, on any number of tracks."""
+"""Which slice of time is in which: operators within operators, launches within operators, on any number of tracks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class _Enclosure(Struct, frozen=True, eq=False):
-    """How slices in the order of `order_slices` lie within each other, arrays of one row per slice.
+    """How slices in the order of `order_slices` are within each other, arrays of one row per slice.
 
     `parent` is the row of the innermost slice that is open when this one starts, -1 for none, and `depth` counts those
     that are open; both are valid as long as nothing crosses. `crosses`: the slice ends after its parent.
@@ -30,10 +30,10 @@ def order_slices(tracks: Int64s, starts: Int64s, ends: Int64s, ranks: Int64s | N
 
 
 def enclose(tracks: Int64s, starts: Int64s, ends: Int64s) -> _Enclosure:
-    """Return how slices [start, end) in the order of `order_slices` lie within each other, in O(n log n).
+    """Return how slices [start, end) in the order of `order_slices` are within each other, in O(n log n).
 
     `tracks` are non-negative numbers. A slice that ends when another one starts is not open any more; a slice without
-    length lies in others, but nothing lies in it.
+    length is in others, but nothing is in it.
     """
     begin, finish = separate(tracks, starts, ends)
     long = finish > begin
@@ -44,14 +44,14 @@ def enclose(tracks: Int64s, starts: Int64s, ends: Int64s) -> _Enclosure:
 
 
 def separate(tracks: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
-    """Return starts and ends as ranks, those of each track above all of the tracks before."""
+    """Return starts and ends as ranks, those of every track above all of the tracks before."""
     times, ranks = np.unique(np.concatenate([starts, ends]), return_inverse=True)
     shift = tracks * (len(times) + 1)
     return ranks[: len(starts)] + shift, ranks[len(starts) :] + shift
 
 
 def _parents(depth: Int64s, long: npt.NDArray[np.bool_]) -> Int64s:
-    """Return for each row the last one before it that is one level up and has a length, -1 at the top."""
+    """Return for every row the last one before it that is one level up and has a length, -1 at the top."""
     rows, size = np.arange(len(depth)), len(depth) + 1
     keys = np.sort((depth * size + rows)[long])
     at = np.searchsorted(keys, (depth - 1) * size + rows) - 1

@@ -1,4 +1,4 @@
-"""The evidence in a trace beside the kernels' order, as the arrays that the miner takes."""
+"""The evidence in a trace next to the kernels' order, as the arrays that the miner takes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _launch_gaps(host: HostSide, sequence: Sequence) -> npt.NDArray[np.float64]:
     """Return the host's own time before each launch: the time since the previous launch without runtime calls.
 
     A host that waits inside a runtime call (a synchronisation, a full launch queue) waits for the device, which does
-    not show where an iteration begins; loading data or logging does. 0 where the time is not known.
+    not show where an iteration begins; loading data or logging does. 0 where the time is unknown.
     """
     launch, gaps = sequence.launch_ns, np.zeros(len(sequence.symbols))
     own = np.diff(launch) - covered(host.calls, launch[:-1], launch[1:])
@@ -99,7 +99,7 @@ def _events_of(trace: Trace, sequence: Sequence, which: pl.Expr) -> Int64s:
 def _mark_inputs(trace: Trace, sequence: Sequence, host: HostSide) -> Marks:
     """Return which symbols follow a copy from the host, in the order of the launches where these are known.
 
-    Copies on a stream of their own run long before the kernels that wait for them.
+    Copies on their own stream run long before the kernels that wait for them.
     """
     copies = trace.device_events.filter((pl.col("device") == sequence.device) & (pl.col("copy_kind") == "HtoD"))
     linked = copies.select("correlation", "start_ns").join(host.launches, on="correlation", how="left")

@@ -23,7 +23,7 @@ class _LoadingTime(Struct, frozen=True):
 def measure_loading(trace: Trace) -> _LoadingTime | None:
     """Return the loading of the thread that is longest in ranges that load nothing; None where no thread is in any.
 
-    Threads that only load are workers, for which nobody may have to wait. None too where anything shows that a device
+    Threads that only load are workers, for which no one may have to wait. None too where anything shows that a device
     was in use, which may have worked meanwhile.
     """
     if trace.device_events.height or (trace.host_events["category"] == "runtime").any():

@@ -54,7 +54,7 @@ class _LoopMetric(Struct, frozen=True):
     """How a metric is measured on the usual iterations (`ITERATIONS`), and how it is shown.
 
     `label` is the paper's name, `meaning` the row of docs/report.md. The end of the field's name is the unit. A metric
-    `of_copies` is not shown for programs without a device, one `of_shapes` only where it is known: it needs the shapes
+    `of_copies` is not shown for programs without a device, one `of_shapes` only where available: it needs the shapes
     of operands, and is set when these are compared with the device's peaks (`metrics.cost.loop_roofline`).
     """
 

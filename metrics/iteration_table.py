@@ -20,9 +20,9 @@ from deepprof.mining.iterations import Iterations
 
 Int64s = npt.NDArray[np.int64]
 
-SLOW_START = 1.25  # a leading iteration is warm-up when it takes this much longer than the median of the others
+SLOW_START = 1.25  # a leading iteration is warm-up when it needs this much longer than the median of the others
 UNSTEADY = 2.0  # times the usual work of an iteration, or that part of it: as much is not its work
-FALLING, FEWEST_OF_THIRD = 1.15, 2  # times the last third's time, of so many iterations: the work shrinks
+FALLING, FEWEST_OF_THIRD = 1.15, 2  # times the last third's time, of this many iterations: the work shrinks
 ALIKE = 1.05  # times the longest, or less than the shortest: an iteration at the capture's end is as the others
 FEW_LEFT, SLOW_OF_FEW = 3, 2.0  # with so few it must be slower: three iterations are the commonest capture
 
@@ -86,7 +86,7 @@ def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> p
 def measure_coverage(
     trace: Trace, device: int, table: pl.DataFrame, activities: Collection[str] = WORK_ACTIVITIES
 ) -> float:
-    """Return the share of the time of a device's activities in the recording that lies in iterations (`ITERATIONS`)."""
+    """Return the share of the time of a device's activities in the recording that is in iterations (`ITERATIONS`)."""
     events = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(activities))
     worked = union(events["start_ns"].to_numpy(), events["end_ns"].to_numpy())
     start = table["start_ns"].to_numpy()
@@ -130,7 +130,7 @@ class IterationColumns(Struct, frozen=True, eq=False):
 
 
 def measure_rows(activity: Activity, sequence: Sequence, found: Iterations) -> IterationColumns:
-    """Return the measured columns of each iteration, from the data of its stream and of its device."""
+    """Return the measured columns of every iteration, from the data of its stream and of its device."""
     at, last = _bound(sequence, found), _last_end(sequence, found)
     rows = {
         "start_ns": at.start,
@@ -171,7 +171,7 @@ def _measure_activity(seen: Activity, at: _Bounds) -> dict[str, npt.NDArray[Any]
 
 
 def _last_end(sequence: Sequence, found: Iterations) -> Int64s:
-    """Return when the last of each iteration's kernels ended (not always the last to start)."""
+    """Return when the last of every iteration's kernels ended (not always the last to start)."""
     reach = np.maximum.accumulate(sequence.end_ns)
     return reach[found.end - 1] if len(found.end) else np.zeros(0, np.int64)
 
@@ -183,7 +183,7 @@ def _masked(values: npt.NDArray[Any], stands: npt.NDArray[np.bool_] | None) -> p
 
 
 def _count_between(times: Int64s, start: Int64s, end: Int64s) -> Int64s:
-    """Return how many of the sorted times lie in each [start, end)."""
+    """Return how many of the sorted times are in each [start, end)."""
     return np.asarray(np.searchsorted(times, end) - np.searchsorted(times, start))
 
 
@@ -202,7 +202,7 @@ def _overlap_ratio(copying: Spans, start: Int64s, end: Int64s) -> npt.NDArray[np
 def warmup_length(table: pl.DataFrame) -> int:
     """Return how many leading iterations are warm-up: slower than the rest, or edited by autotuning.
 
-    At most half of them, and never so many that fewer than two remain; of few iterations only far slower ones count.
+    At most half of them, and never this many that fewer than two remain; of few iterations only far slower ones count.
     Where the rest gets faster and faster, the work shrinks, and none is warm-up.
     """
     complete = table.filter("complete")
@@ -219,7 +219,7 @@ def warmup_length(table: pl.DataFrame) -> int:
 
 
 def _keeps_falling(durations: pl.Series) -> bool:
-    """Return whether the first third of iterations takes clearly longer than the last third."""
+    """Return whether the first third of iterations needs clearly longer than the last third."""
     third = len(durations) // 3
     if third < FEWEST_OF_THIRD:
         return False
@@ -228,7 +228,7 @@ def _keeps_falling(durations: pl.Series) -> bool:
 
 
 def is_alike(value: float, others: pl.Series) -> bool:
-    """Return whether a time lies among others, or near them."""
+    """Return whether a time is among others, or near them."""
     least, most = float(others.min()), float(others.max())  # type: ignore[arg-type]
     return least / ALIKE <= value <= most * ALIKE
 
@@ -243,7 +243,7 @@ def find_edited(table: pl.DataFrame) -> pl.Series:
 def summarize(table: pl.DataFrame) -> LoopMetrics:
     """Return Table III over the complete iterations after warm-up.
 
-    The last one, which no other follows, counts only where it takes as long as the others: the capture's end may have
+    The last one, which no other follows, counts only where it lasts as long as the others: the capture's end may have
     added to it, or taken from it.
     """
     used = table.filter(pl.col("complete") & ~pl.col("warmup"))

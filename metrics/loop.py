@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # what later stages measure: the loops alone need none of it
     from deepprof.metrics.cost.roofline_tables import LoopRoofline
     from deepprof.metrics.kernels.computed_work import Work
 
-STALL = 3.0  # times the median: such an iteration says nothing about the others
+STALL = 3.0  # times the median: such an iteration states nothing about the others
 MOST_STALLS = 0.1  # of the iterations: more of them are how the job runs
-FEWEST_BESIDE_STALLS = 8  # iterations: among fewer it is not known what is usual
+FEWEST_BESIDE_STALLS = 8  # iterations: among fewer it is unknown what is usual
 LEAST_COVERED = 0.2  # of the time for which the device works: iterations of less are a detail of the recording
 
 BoundarySource = Literal["annotation", "framework", "mined"]
@@ -46,7 +46,7 @@ class Agreement(Struct, frozen=True):
 
     `ratio` is the share of ranges and iterations that meet (an F1 score): a range meets an iteration when their first
     kernels are within 1 % of the period of each other. `iterations` is the number of ranges, `given` that of the
-    complete iterations where the ranges lie, and `matched` the number of each that meet.
+    complete iterations where the ranges are, and `matched` the number of each that meet.
     """
 
     name: str
@@ -73,12 +73,12 @@ class Loop(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=True)
     `period` is in kernels of the main stream. `confidence` is the confidence that the iterations are right, first
     kernels included; `boundary_confidence` is the part of it that concerns where in the period they begin. `prologue`
     is what ran before the first iteration, `epilogue` what ran after the last. `coverage_ratio` is the share of the
-    time for which the device works in the recording that lies in the iterations; of a part of a trace, in the whole.
+    time for which the device works in the recording that is in the iterations; of a part of a trace, in the whole.
     `cycles` and `nested` have the keys of the report; `blocks` are all the large blocks of the template, each with its
-    place in it. `single` is set if this is no loop but one stretch that is measured as an iteration
-    (`metrics.single`), one of `marks` marked steps. `top` has the kernels and copies that take the time of the usual
+    place in it. `single` is set if this is no loop but one section that is measured as an iteration
+    (`metrics.single`), one of `marks` marked steps. `top` has the kernels and copies that use the time of the usual
     iterations, None where there are none. `anatomy` has the stages and layers of iterations, None where they were not
-    looked for. `roofline` has the work of the usual iterations beside the device's peaks, None where the shapes of
+    searched for. `roofline` has the work of the usual iterations next to the device's peaks, None where the shapes of
     operands were not recorded, or not read. `work` is what the device computes in them, None where there are none. Of
     a part of a trace `whole_iterations` is how many iterations the whole has; None: this is no part.
     """
@@ -125,7 +125,7 @@ class Loop(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=True)
 
     @property
     def is_main(self) -> bool:
-        """Whether the iterations are so much of the device's work that they are what was recorded."""
+        """Whether the iterations are this much of the device's work that they are what was recorded."""
         return self.coverage_ratio >= LEAST_COVERED
 
     @property
@@ -135,7 +135,7 @@ class Loop(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=True)
 
     @property
     def typical(self) -> int | None:
-        """The index of the iteration that represents all, None where there is none or it was not looked for."""
+        """The index of the iteration that represents all, None where there is none or it was not searched for."""
         return None if self.anatomy is None else self.anatomy.representative
 
     @property
@@ -160,7 +160,7 @@ class Loop(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=True)
 
     @cached_property
     def stalls(self) -> pl.DataFrame:
-        """The few rows of `measured` that take several times as long as the others, none among few iterations."""
+        """The few rows of `measured` that use several times as long as the others, none among few iterations."""
         measured = self.measured
         is_stall = pl.col("iteration_ns") >= STALL * pl.col("iteration_ns").median()
         stalls = measured.filter(is_stall) if measured.height >= FEWEST_BESIDE_STALLS else measured.clear()

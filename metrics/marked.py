@@ -1,4 +1,4 @@
-"""Iterations as ranges mark them, for loops that grow by so many kernels that no two iterations are alike.
+"""Iterations as ranges mark them, for loops that grow by this many kernels that no two iterations are alike.
 
 A loss that is kept with its history makes every backward pass longer by the whole model. No iteration then repeats at
 regular distances; only layers do. The ranges still show what an iteration is: the user's step markers, or the steps of
@@ -121,7 +121,7 @@ def _bounds_of_steps(family: Family) -> tuple[Int64s, Int64s]:
 
 
 def _bounds_of_ends(family: Family, sequence: Sequence) -> tuple[Int64s, Int64s]:
-    """Return the bounds of iterations that end with each range.
+    """Return the bounds of iterations that end with every range.
 
     The first one begins at the first occurrence of the kernels that begin the others; kernels before belong to none.
     """

@@ -95,7 +95,7 @@ def find_counted(
 
 
 def pick_counted(loops: Counts[Loop], counts: Counts[int]) -> list[Loop] | None:
-    """Return a different one of `loops`, found without counts, for each count; None if a count fits none that is left.
+    """Return a different one of `loops`, found without counts, for every count; None if a count fits none that is left.
 
     The paper's pattern is shorter than an iteration by its third criterion, so that it describes less of the same loop.
     """
@@ -111,7 +111,7 @@ def pick_counted(loops: Counts[Loop], counts: Counts[int]) -> list[Loop] | None:
 
 
 def _counts_as(iterations: pl.DataFrame, count: int) -> bool:
-    """Return whether `count` lies between the number of complete iterations and that of all."""
+    """Return whether `count` is between the number of complete iterations and that of all."""
     return int(iterations["complete"].sum()) <= count <= iterations.height
 
 
@@ -241,9 +241,9 @@ def _explained(rows: mining.Iterations) -> float:
 
 
 def _close_gaps(found: PaperLoop) -> mining.Iterations:
-    """Return the matches as iterations that reach to the next one where little lies in between.
+    """Return the matches as iterations that reach to the next one where little is in between.
 
-    Criterion 3 keeps the pattern shorter than an iteration, so that it misses a few of each iteration's kernels.
+    Criterion 3 keeps the pattern shorter than an iteration, so that it misses a few of every iteration's kernels.
     """
     matches, size = found.iterations, len(found.pattern.symbols)
     following = np.append(matches.first[1:], np.iinfo(np.int64).max)[: len(matches.first)]
@@ -317,6 +317,6 @@ def _end(loop: mining.MinedLoop, sequence: Sequence) -> int:
 
 
 def _share_with(bounds: npt.NDArray[np.int64], copies: pl.DataFrame) -> float:
-    """Return the share of the stretches between `bounds` in which any of the copies begins."""
+    """Return the share of the sections between `bounds` in which any of the copies begins."""
     places = np.searchsorted(copies["start_ns"].to_numpy(), bounds)
     return float((np.diff(places) > 0).mean())

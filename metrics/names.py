@@ -34,7 +34,7 @@ def are_named(names: pl.Series, name_ids: pl.Series, pattern: str) -> npt.NDArra
 
 
 def coarse_ids(names: pl.Series) -> pl.Series:
-    """Return for each name id the id of the first name that is the same except for template arguments and numbers."""
+    """Return for every name id the id of the first name that is the same except for template arguments and numbers."""
     coarse = pl.col("name").fill_null("").str.replace_all(UNNAMED, "", literal=True)
     for _ in range(DEPTH):
         coarse = coarse.str.replace_all(BRACKETS, "")

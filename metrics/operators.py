@@ -52,7 +52,7 @@ def is_stand_in(trace: Trace) -> bool:
 
 
 def mark_names(names: pl.Series) -> Marks:
-    """Return for each name the sum of its marks."""
+    """Return for every name the sum of its marks."""
     found = np.zeros(len(names), np.uint8)
     for mark, pattern in PATTERNS.items():
         found |= names.str.contains(pattern).fill_null(value=False).to_numpy().astype(np.uint8) * np.uint8(mark)
@@ -81,7 +81,7 @@ def outermost(operators: pl.DataFrame, reach_ns: int | None = None) -> pl.DataFr
 
 
 def thread_times(operators: pl.DataFrame, marks: Marks) -> pl.DataFrame:
-    """Return for each `process` and `thread` whether it `trains`, its `operators`, the time `spent` in them, `end_ns`.
+    """Return for every `process` and `thread` whether it `trains`, its `operators`, the time `spent` in them, `end_ns`.
 
     A thread trains if it runs backward passes; the end is that of its last operator.
     """
@@ -104,7 +104,7 @@ def foreign_ranges(host_events: pl.DataFrame, annotations: pl.DataFrame, marks: 
 
 
 def untouched(operators: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the operators that lie neither inside nor around any of the ranges of their thread.
+    """Return the operators that are neither inside nor around any of the ranges of their thread.
 
     A backward pass that compiles is not compute.
     """

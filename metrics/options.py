@@ -29,10 +29,10 @@ class AnalysisOptions(Struct, frozen=True):
     peaks: DevicePeaks | None = None
 
     def find_shared(self, rank: int) -> Mapping[int, SharedWork]:
-        """Return the work of all ranks on each device that rank `rank` shares with others, by device."""
+        """Return the work of all ranks on every device that rank `rank` shares with others, by device."""
         return {work.device: shared for shared in self.shared for work in shared.works if work.rank == rank}
 
     def find_known(self, trace: Trace) -> SelectedTrace | None:
-        """Return the trace if it brings the loops of a whole, and no others are asked for."""
+        """Return the trace if it brings the loops of a whole, and no others are requested."""
         asked = self.counts or self.stream is not None
         return trace if isinstance(trace, SelectedTrace) and not asked else None

@@ -52,7 +52,7 @@ class Sequence(Struct, frozen=True, eq=False):
 
 
 def before(starts: Int64s, ends: Int64s) -> Int64s:
-    """Return the positive distance from each element's predecessor's end to its start."""
+    """Return the positive distance from every element's predecessor's end to its start."""
     gaps = np.zeros(len(starts), np.int64)
     np.subtract(starts[1:], ends[:-1], out=gaps[1:])
     return np.maximum(gaps, 0)
@@ -61,8 +61,8 @@ def before(starts: Int64s, ends: Int64s) -> Int64s:
 def main_kernels(trace: Trace, device: int, stream: int) -> pl.DataFrame:
     """Return the kernels (and graph launches) of one stream, with their `row` in the table of device events.
 
-    Of a stream that has hardly any kernels beside its copies these are the copies: steps that only copy are steps, too.
-    """
+    Of a stream that has hardly any kernels next to its copies these are the copies: steps that only copy are steps,
+    too."""
     on_stream = (pl.col("device") == device) & (pl.col("stream") == stream)
     work = trace.device_events.lazy().with_row_index("row").filter(on_stream).collect()
     kernels = work.filter(pl.col("activity").is_in(["kernel", "graph"]))

@@ -1,4 +1,4 @@
-"""A stretch of time that is measured as one iteration where no loop was found: a marked step, or the whole recording.
+"""A section of time that is measured as one iteration where no loop was found: a marked step, or the whole recording.
 
 A capture of one step, of a single pass or of one request repeats nothing, but shows reliably where its time goes, too.
 A recording lasts from the first event to the last, those of the host included: before the device has any work a program
@@ -38,7 +38,7 @@ MIN_SINGLE_KERNELS = 2  # kernels
 
 
 class _Stretch(Struct, frozen=True):
-    """The kernels [first, end) of a stretch, from when to when it lasts, and of how many marked steps it is one."""
+    """The kernels [first, end) of a section, from when to when it lasts, and of how many marked steps it is one."""
 
     what: Single
     first: int
@@ -77,7 +77,7 @@ def measure_single(
 
 
 def _find_step(trace: Trace, sequence: Sequence, families: List[Family], host: HostSide) -> _Stretch | None:
-    """Return the marked step of most kernels; None if no marked step holds several."""
+    """Return the marked step of most kernels; None if no marked step contains several."""
     count, best = len(sequence.symbols), None
     for family in families:
         if family.trust != "step" or family.ends is None:
@@ -125,7 +125,7 @@ def _latest(time_ns: int, times: pl.Series) -> int:
 
 
 def _measure_stretch(trace: Trace, sequence: Sequence, found: _Stretch) -> pl.DataFrame:
-    """Return the stretch as a table `ITERATIONS` of one row, which is complete.
+    """Return the section as a table `ITERATIONS` of one row, which is complete.
 
     Copies before its first kernel and after its last count, and the host's time.
     """

@@ -44,7 +44,7 @@ def union(starts: Int64s, ends: Int64s) -> Spans:
 
 
 def covered(spans: Spans, starts: Int64s, ends: Int64s) -> Int64s:
-    """Return how many nanoseconds of each window [start, end) the spans cover; windows may overlap."""
+    """Return how many nanoseconds of every window [start, end) the spans cover; windows may overlap."""
     return elapsed(spans, ends) - elapsed(spans, np.minimum(starts, ends))
 
 
@@ -80,7 +80,7 @@ def paint(layers: Sequence[Spans]) -> Painted:
 
 
 def _lies_over(spans: Spans, bounds: Int64s) -> npt.NDArray[np.bool_]:
-    """Return which segments between `bounds` a span covers; `bounds` holds all edges of `spans`."""
+    """Return which segments between `bounds` a span covers; `bounds` contains all edges of `spans`."""
     change = np.zeros(len(bounds), np.int8)
     change[np.searchsorted(bounds, spans.starts)] += 1
     change[np.searchsorted(bounds, spans.ends)] -= 1
@@ -88,14 +88,14 @@ def _lies_over(spans: Spans, bounds: Int64s) -> npt.NDArray[np.bool_]:
 
 
 def intersect(ones: Spans, others: Spans) -> Spans:
-    """Return the time that lies in both."""
+    """Return the time that is in both."""
     bounds = np.unique(np.concatenate([ones.starts, ones.ends, others.starts, others.ends]))
     both = _lies_over(ones, bounds) & _lies_over(others, bounds)
     return union(bounds[:-1][both], bounds[1:][both])
 
 
 def divide(starts: Int64s, ends: Int64s, *, behind: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.float64]:
-    """Return for each span [start, end) its part of their union, in ns: where several lie, each has an equal part.
+    """Return for every span [start, end) its part of their union, in ns: where several are, each has an equal part.
 
     The parts add up to the length of the union. Spans that are `behind` have only what no other span covers; those that
     end before they start have nothing.

@@ -1,7 +1,7 @@
 """The states of an iteration, and which follows which: the paper's state graph (Gu et al., Figs. 5 and 9).
 
 A state is one or several parts of the time (`metrics.breakdown.parts`): copies, compute, or what the device waits for.
-The device enters a state where it changes to it, and at the start of every iteration. Copies beside compute are no
+The device enters a state where it changes to it, and at the start of every iteration. Copies next to compute are no
 state: how much they overlap with the pause between iterations is in Table III.
 """
 
@@ -122,9 +122,9 @@ def _windows(rows: pl.DataFrame) -> tuple[Int64s, Int64s]:
 
 
 def _visit_states(timeline: Timeline, starts: Int64s, ends: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Return the number of each state that is entered in the windows [start, end), and whether it is a window's last.
+    """Return the number of every state that is entered in the windows [start, end), and whether it is a window's last.
 
-    Windows are not empty, sorted, and lie in the timeline.
+    Windows are not empty, sorted, and are in the timeline.
     """
     if not len(timeline.parts) or not len(starts):
         return np.empty(0, np.int64), np.empty(0, np.bool_)

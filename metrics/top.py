@@ -1,4 +1,4 @@
-"""Which kernels and which copies take the time of a mean iteration, of each iteration, or of a recording without one.
+"""Which kernels and which copies use the time of a mean iteration, of every iteration, or of a recording without one.
 
 The time of a kernel's title (`metrics.kernels.kernel_titles`) is its part of the time in which any kernel runs: where
 several run at once each has an equal part of that time, and collectives only have what nothing hides
@@ -37,7 +37,7 @@ KERNELS_EACH = 8  # names of an iteration
 
 
 def top_of_loop(loop: Loop, trace: Trace, kinds: KernelKinds) -> TopWork | None:
-    """Return what takes the time of the iterations that the table of parts is a mean of; None where there are none."""
+    """Return what uses the time of the iterations that the table of parts is a mean of; None where there are none."""
     usual = loop.usual
     if usual.is_empty():
         return None
@@ -47,7 +47,7 @@ def top_of_loop(loop: Loop, trace: Trace, kinds: KernelKinds) -> TopWork | None:
 
 
 def top_of_recording(trace: Trace, device: int, kinds: KernelKinds) -> TopWork | None:
-    """Return what takes the time of a device from its first event to its last; None where it has no work."""
+    """Return what uses the time of a device from its first event to its last; None where it has no work."""
     events = trace.device_events.lazy().filter((pl.col("device") == device) & (pl.col("activity") != "sync"))
     first, last = events.select(pl.col("start_ns").min(), pl.col("end_ns").max()).collect().row(0)
     if first is None or last <= first:
@@ -72,7 +72,7 @@ def measure_top(trace: Trace, kinds: KernelKinds, device: int, windows: tuple[In
 
 
 def select_work(trace: Trace, device: int, begin: Int64s, until: Int64s) -> pl.DataFrame:
-    """Return the device's events that start in one of the stretches, with their duration in `ns`."""
+    """Return the device's events that start in one of the sections, with their duration in `ns`."""
     events = trace.device_events.select(COLUMNS)
     start = events["start_ns"].to_numpy()
     change = np.zeros(len(start) + 1, np.int32)
@@ -84,7 +84,7 @@ def select_work(trace: Trace, device: int, begin: Int64s, until: Int64s) -> pl.D
 
 
 def _sum_kernels(kernels: pl.DataFrame, trace: Trace, kinds: KernelKinds) -> pl.DataFrame:
-    """Return `name`, `variants` (full names), `calls`, `ns`, `mean_ns` and `max_ns` of each title."""
+    """Return `name`, `variants` (full names), `calls`, `ns`, `mean_ns` and `max_ns` of every title."""
     label, names = title_kernels(kernels, trace, kinds)
     starts = pl.col("window") != OUTSIDE
     lengths = pl.col("ns").filter(starts | ~starts.any())
@@ -138,7 +138,7 @@ def _average(sums: pl.DataFrame, count: int, mean_ns: float) -> pl.DataFrame:
 
 
 def kernels_of_each(trace: Trace, loop: Loop, kinds: KernelKinds, most: int = KERNELS_EACH) -> pl.DataFrame:
-    """Return `index`, `name`, `calls` and `time_ns` of the `most` kernel names that take most of each iteration.
+    """Return `index`, `name`, `calls` and `time_ns` of the `most` kernel names that use most of every iteration.
 
     `time_ns` is their part of the time, as in `metrics.top`. Iterations are in order, their longest names first.
     """
@@ -154,7 +154,7 @@ def kernels_of_each(trace: Trace, loop: Loop, kinds: KernelKinds, most: int = KE
 
 
 def copies_of_each(trace: Trace, loop: Loop) -> pl.DataFrame:
-    """Return `index`, `direction`, `calls`, `nbytes` and `time_ns` of the copies of each iteration.
+    """Return `index`, `direction`, `calls`, `nbytes` and `time_ns` of the copies of every iteration.
 
     `direction` and `nbytes` are null where they are not recorded.
     """

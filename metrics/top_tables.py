@@ -1,4 +1,4 @@
-"""The tables of top kernels and copies, one row per name or kind, the one that takes most time first."""
+"""The tables of top kernels and copies, one row per name or kind, the one that uses most time first."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TOP_COPIES = TableSchema.of(
 
 
 class TopWork(Struct, frozen=True, eq=False):
-    """What takes the time of a mean iteration: tables `TOP_KERNELS` and `TOP_COPIES`.
+    """What uses the time of a mean iteration: tables `TOP_KERNELS` and `TOP_COPIES`.
 
     `over` is what the mean is over: `iterations` iterations, or one marked step or recording; `mean_ns` is how long
     these take on average.

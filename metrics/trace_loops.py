@@ -1,4 +1,4 @@
-"""The loops of a trace: of each device on its main stream, or on another one that computes a good part of the time.
+"""The loops of a trace: of every device on its main stream, or on another one that computes a good part of the time.
 
 Where a device has no loop, a marked step or all that was recorded is measured in its place.
 
@@ -40,7 +40,7 @@ NO_ITERATION = "the part that is looked at has no iteration of the whole"
 ONLY_COLLECTIVES = "only collectives ran on the device; no stream computes"
 ABOUT_DEVICES = "(?i)kernel|CUDA (?:events|profiling)|accelerator|device events"  # notes on why there is no kernel
 MOST_NOTES = 2  # the importer's, and what the recorder reports of itself
-WORTH, MOST_STREAMS = 0.2, 3  # streams with this share of the main one's busy time are searched, at most so many
+WORTH, MOST_STREAMS = 0.2, 3  # streams with this share of the main one's busy time are searched, at most this many
 
 FEW_USUAL = 5  # usual iterations: if there are as many, one more adds nothing
 
@@ -106,7 +106,7 @@ def search_trace(
 def _list_places(
     trace: Trace, streams: pl.DataFrame, options: AnalysisOptions
 ) -> Mapping[int, Counts[tuple[int, int]]]:
-    """Return the streams (device, stream) of each device to search, until one has a loop; the main one first."""
+    """Return the streams (device, stream) of every device to search, until one has a loop; the main one first."""
     known = options.find_known(trace)
     copying = {} if options.stream or known else _list_copying(trace, streams)
     if copying:
@@ -223,7 +223,7 @@ def _search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> _Sea
 
 
 def _list_copying(trace: Trace, roles: pl.DataFrame) -> dict[int, list[int]]:
-    """Return the busiest streams with copies of each device, where no device does much but copy; else none."""
+    """Return the busiest streams with copies of every device, where no device does much but copy; else none."""
     found = dict[int, list[int]]()
     for device in roles.filter(pl.col("kernels") > 0)["device"].unique():
         if not is_mostly_copies(trace.device_events.filter(pl.col("device") == device)):
@@ -250,9 +250,9 @@ def _next_streams(roles: pl.DataFrame, device: int) -> list[tuple[int, int]]:
 
 
 def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: HostSide) -> Loop:
-    """Return the loop with the time of its last iteration, if few times are known and a step marker shows its end.
+    """Return the loop with the time of its last iteration, if few times are available and a step marker shows its end.
 
-    Where the marker gives another time than the others take, it holds the profiler's end, or lacks what the next
+    Where the marker gives another time than the others take, it contains the profiler's end, or lacks what the next
     iteration would have loaded.
     """
     table = loop.iterations
@@ -278,7 +278,7 @@ def _find_end(host: HostSide, sequence: Sequence, start_ns: int) -> int | None:
 
 
 def _with_last(loop: Loop, trace: Trace, sequence: Sequence, whole_ns: int) -> Loop:
-    """Return the loop whose last iteration takes `whole_ns`."""
+    """Return the loop whose last iteration needs `whole_ns`."""
     table = loop.iterations
     last = table.tail(1).with_columns(
         iteration_ns=pl.lit(whole_ns, pl.Int64),

@@ -32,25 +32,25 @@ BACKWARD = "as many parts of something else run once before them, as layers do f
 MIN_PASSES = 2.9  # three iterations, of which the capture may cut off a little
 MIN_COVERAGE = 0.5  # of the symbols between the first and the last pass
 FORWARD_PASS = 0.25  # of the period: a pass that matches less is no forward pass
-MANY_PASSES = 3  # so many passes inside one step marker are parts of an iteration
+MANY_PASSES = 3  # this many passes inside one step marker are parts of an iteration
 MORE_THAN_LAYERS = 150  # passes: more than a model has layers
 SHORT = 20  # kernels: a shorter loop belongs to a solver or an operator, fewer in all passes show nothing
 MIN_COVERED, NEARLY_ALL_COVERED = 0.8, 0.95  # of the sequence: most of it, and nearly all of it
 ONE_OF_TWO = 0.4  # of the sequence: a program of two loops runs each for about half of the time
-MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # most symbols before the passes, and the share of them that must lie in one run
+MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # most symbols before the passes, and the share of them that must be in one run
 ENDS = 2.0  # size, in layers, of the other kernels before and after the layers
 CLEARLY = 0.2  # share of symbols that must repeat at the layers' distance, beyond the share at a usual distance
-FORWARD = 0.15  # of the matched symbols: a forward pass has at least so many kernels, compared with its backward pass
-STEADY = 0.8  # of the passes that must take about as long as the median one
-SEVERAL = 8  # passes: so many, with nothing else in the capture, are a loop though nothing else shows it
+FORWARD = 0.15  # of the matched symbols: a forward pass has at least this many kernels, compared with its backward pass
+STEADY = 0.8  # of the passes that must use about as long as the median one
+SEVERAL = 8  # passes: this many, with nothing else in the capture, are a loop though nothing else shows it
 SPREAD = 0.5  # of the period from the first to the last optimizer kernel: with more, the update runs layer by layer
-TWO_BURSTS = 2  # of passes without an input of their own are no accident; a stall leaves two, too
+TWO_BURSTS = 2  # of passes without their own input are no accident; a stall leaves two, too
 ALIKE = 0.02  # edits per symbol: with more, passes without any sign are too different to be iterations
-EVENLY = 0.8  # of the distances between waits that are equal: they come every so many kernels, whatever repeats
-MIN_PERIOD = 3  # kernels: a shorter period has no pause that stands out
-NEARLY_WHOLE = 0.75  # of the template: a pass that matches so much is nearly whole
+EVENLY = 0.8  # of the distances between waits that are equal: they come every this many kernels, whatever repeats
+MIN_PERIOD = 3  # kernels: a shorter period has no pause that is distinct
+NEARLY_WHOLE = 0.75  # of the template: a pass that matches this much is nearly whole
 MOSTLY_OPTIMIZER = 0.6  # of a template's kernels: with more of the optimizer's, it is the optimizer's own loop
-ONE_GAP = 3.0  # a pause so many times longer than any other in the period ends an iteration, not a layer
+ONE_GAP = 3.0  # a pause this many times longer than any other in the period ends an iteration, not a layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,9 @@ class AcceptanceVerdict:
 class _IterationSigns:
     """What happens once per pass: `strong` signs occur in iterations only, `weak` ones may occur in layers too.
 
-    `rare` counts the weak ones that layers seldom show: a range of its own, a copy from the host, a host wait. `own` is
-    set when one of them is no copy: weights may be copied layer by layer. `graph` is set when each pass holds a graph
-    launch.
-    """
+    `rare` counts the weak ones that layers seldom show: its own range, a copy from the host, a host wait. `own` is set
+    when one of them is no copy: weights may be copied layer by layer. `graph` is set when each pass contains a graph
+    launch."""
 
     strong: list[str]
     weak: list[str]
@@ -124,7 +123,7 @@ def _accept(candidate: Candidate, inner: float, edits: float, signs: _IterationS
 
 
 def _say_repeat(period: int) -> str:
-    """Return the phrase that so many kernels repeat."""
+    """Return the phrase that this many kernels repeat."""
     return f"{counted(period, 'kernel')} repeat{'s' if period == 1 else ''}"
 
 
@@ -227,7 +226,7 @@ def _is_one_step(candidate: Candidate, before: SymbolArray) -> bool:
 
 
 def _is_as_regular(before: SymbolArray, passes: float) -> bool:
-    """Return whether the symbols of `before` repeat at the distance that so many layers, and a head, would have.
+    """Return whether the symbols of `before` repeat at the distance that this many layers, and a head, would have.
 
     The layers of a model may differ in a kernel or two, as libraries choose kernels by shape, so that no run of equal
     layers is long.
@@ -267,11 +266,11 @@ def _rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
     """Return the name of a framework's loop range that comes at most half as often as the passes around it, else None.
 
     A range that comes after all passes counts too, when there are three passes or more for each, unless each pass has
-    an input of its own: a loader may run once before all of them.
+    its own input: a loader may run once before all of them.
     """
     first, end = int(candidate.matches.first[candidate.good][0]), int(candidate.matches.end[candidate.good][-1])
     loops, known = by_trust(evidence, "loop"), min(1.0, (end - max(first, evidence.start)) / (end - first))
-    passes = candidate.passes * max(0.0, known)  # the ranges around passes launched before the capture are not known
+    passes = candidate.passes * max(0.0, known)  # the ranges around passes launched before the capture are unknown
     for family in loops:
         count = len(np.unique(family.positions[(family.positions > first) & (family.positions < end)]))
         if 1 <= count <= passes / 2 - 1:
@@ -285,7 +284,7 @@ def _rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
 def _outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> bool:
     """Return whether the signs suffice for a period that could be a layer.
 
-    One strong sign suffices, or two signs that layers seldom have together; else the passes must take most of the
+    One strong sign suffices, or two signs that layers seldom have together; else the passes must use most of the
     capture, in equal times.
     """
     if signs.strong or signs.rare >= 2:
@@ -334,7 +333,7 @@ def _is_more_than_layers(candidate: Candidate, evidence: Evidence, signs: _Itera
 
 
 def _is_fed_once(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether one copy from the host precedes a kernel of each pass, as the batch of an iteration."""
+    """Return whether one copy from the host precedes a kernel of every pass, as the batch of an iteration."""
     return evidence.copies is not None and float(np.median(candidate.count(np.flatnonzero(evidence.copies)))) == 1
 
 
@@ -347,7 +346,7 @@ def _is_fed_alone(candidate: Candidate, evidence: Evidence) -> bool:
 
 
 def _is_mostly_idle(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether the one long pause of each pass is longer than what the device works in it.
+    """Return whether the one long pause of every pass is longer than what the device works in it.
 
     What else runs must be less than a pass: a model's head has more kernels than its small layers.
     """
@@ -406,7 +405,7 @@ def _find_signs(candidate: Candidate, evidence: Evidence) -> _IterationSigns:
 def _is_read(candidate: Candidate, waits: npt.NDArray[np.bool_] | None) -> bool:
     """Return whether the host waits in most passes, at places of the pass: an iteration's results are read.
 
-    A program that reads a value every so many kernels waits in its layers too, at places that have nothing to do with
+    A program that reads a value every this many kernels waits in its layers too, at places that have nothing to do with
     them.
     """
     if waits is None or not in_most_passes(candidate, waits):
@@ -437,7 +436,7 @@ def _in_nearly_whole_passes(candidate: Candidate, marks: npt.NDArray[np.bool_]) 
 
 
 def _updates_as_it_goes(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether the passes may be layers of one backward pass, each with the update of its own parameters.
+    """Return whether the passes may be layers of one backward pass, each with its own update parameters.
 
     Iterations differ: they cover most of what runs, forward passes too, or hold their update in one place after the
     rest.

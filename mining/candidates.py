@@ -1,4 +1,4 @@
-"""Candidates for the iteration: a template from each level, matched against the sequence to see how it fits.
+"""Candidates for the iteration: a template from every level, matched against the sequence to see how it fits.
 
 A candidate that is several iterations and an evaluation is a supercycle: it is replaced by the iteration within.
 """
@@ -31,9 +31,9 @@ RARE_PLACES = 0.3  # of a template: if most passes lack more of its places, that
 MIN_PART_SYMBOLS = 64  # symbols: a shorter part of a period may be its layer
 TWICE = 2  # fewest iterations in a cycle
 WHOLE, PART = 0.9, 0.3  # share of a part that must match in a whole pass, and in one of which noise left only some
-SCRAPS = 0.02  # of the period: if no more lies beside the passes, those that are cut short are examined
-MIN_EVALUATION_SHARE = 0.15  # of the part: less beside the passes is no evaluation
-KNOWN = 0.8  # of the short sequences beside the passes that must occur within them as well
+SCRAPS = 0.02  # of the period: if no more is next to the passes, those that are cut short are examined
+MIN_EVALUATION_SHARE = 0.15  # of the part: less next to the passes is no evaluation
+KNOWN = 0.8  # of the short sequences next to the passes that must occur within them as well
 OWN = 0.15  # of the short sequences within a pass that must occur only there: its backward pass and the update
 NEW = 0.1  # of the part's different symbols, or two, may be new: an evaluation may count its correct results
 LEFT = 0.5  # of the part's optimizer kernels, one in place of many: a second model's update is whole
@@ -45,8 +45,8 @@ MOST_SYMBOLS = 1 << 17  # of the longest period examined
 class Candidate:
     """A template and how well it fits.
 
-    `coverage` is the share of all symbols that its passes match, `relocks` counts, for each place of the template, how
-    often the stream resumed there after foreign symbols. `left` and `right` bound the stretch that the cyclic template
+    `coverage` is the share of all symbols that its passes match, `relocks` counts, for every place of the template, how
+    often the stream resumed there after foreign symbols. `left` and `right` bound the section that the cyclic template
     matches without a difference around the exact passes; both are 0 when no pass is exact.
     """
 
@@ -94,14 +94,14 @@ class Candidate:
         return np.asarray(m.first[(m.edits == 0) & (m.matched == self.period)][:200])
 
     def typical(self, values: Floats) -> Floats:
-        """Return the median over exact passes of `values` at each place of the period; zeros without an exact pass."""
+        """Return the median over exact passes of `values` at every place of the period; zeros without an exact pass."""
         if not len(self.exact):
             return np.zeros(self.period)
         places: Floats = np.median(values[self.exact[:, None] + np.arange(self.period)], axis=0)
         return places
 
     def typical_share(self, marks: npt.NDArray[np.bool_]) -> Floats:
-        """Return the share of the exact passes that have a mark at each place of the period; zeros without one."""
+        """Return the share of the exact passes that have a mark at every place of the period; zeros without one."""
         if not len(self.exact):
             return np.zeros(self.period)
         share: Floats = marks[self.exact[:, None] + np.arange(self.period)].mean(axis=0)
@@ -127,7 +127,7 @@ def propose(symbols: SymbolArray, evidence: Evidence) -> list[Candidate]:
 
 
 def _without_cycles(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence) -> list[Candidate]:
-    """Return the candidates, with each cycle of iterations and an evaluation replaced by its iteration."""
+    """Return the candidates, with every cycle of iterations and an evaluation replaced by its iteration."""
     kept = {c.template.symbols.tobytes(): c for c in candidates}
     for candidate in candidates:
         smaller = [
@@ -236,7 +236,7 @@ def _iteration_within(
 
 
 def _repeats_in(template: SymbolArray, part: SymbolArray, optimizer: npt.NDArray[np.bool_] | None) -> bool:
-    """Return whether the period consists of passes of `part` and, beside them, forward passes of it."""
+    """Return whether the period consists of passes of `part` and, next to them, forward passes of it."""
     turned = as_symbols(np.tile(template, 2))
     passes = match(turned, part)
     good = passes.matched >= WHOLE * len(part)
@@ -262,14 +262,14 @@ def _within(symbols: SymbolArray, passes: Matches, chosen: npt.NDArray[np.bool_]
 
 
 def _updates(part: SymbolArray, optimizer: npt.NDArray[np.bool_] | None) -> bool:
-    """Return whether a part holds an update: layers that run forward again in the backward pass do not."""
+    """Return whether a part contains an update: layers that run forward again in the backward pass do not."""
     return bool(optimizer[part].any()) if optimizer is not None else has_parameter_loop(part)
 
 
 def _updates_beside(
     optimizer: npt.NDArray[np.bool_], template: SymbolArray, part: SymbolArray, beside: npt.NDArray[np.integer]
 ) -> bool:
-    """Return whether more of the optimizer runs beside the part than an edited pass may leave there."""
+    """Return whether more of the optimizer runs next to the part than an edited pass may leave there."""
     own = int(optimizer[part].sum())
     return int(optimizer[beside].sum()) > LEFT * own or (not own and bool(optimizer[template].any()))
 

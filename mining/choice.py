@@ -20,13 +20,13 @@ from deepprof.mining.ranges import by_trust, comes_once
 from deepprof.mining.symbols import SymbolArray
 
 MOST_PASSES = 0.8  # of the passes that must contain an optimizer's kernel
-NEW_SYMBOLS = 0.15  # share of symbols of its own from which on a larger level is more than a repetition
+NEW_SYMBOLS = 0.15  # share of its own symbols from which on a larger level is more than a repetition
 SIZEABLE = 0.25  # of the smaller period: less beside its passes means a cycle over iterations (statistics, checkpoints)
 SECOND_HALF = 0.5  # the same limit where the smaller period has the structure of an iteration
-ONE_RUN = 0.8  # share of a period that lies in one run of a smaller one
+ONE_RUN = 0.8  # share of a period that is in one run of a smaller one
 FEWEST_KERNELS = 6  # different kernels: forward, backward and update have no fewer
 LAYER_SIZES = (64, 400)  # a shorter period may always be a layer, a longer one hardly ever is
-FLAT = 200  # kernels: a longer period without inner loops is no layer, as layers of so many kernels have inner loops
+FLAT = 200  # kernels: a longer period without inner loops is no layer, as layers of this many kernels have inner loops
 AS_LARGE = 2.0  # times the kernels of a layer, or that part of them: another kind of layer of the same model
 VARIANT = 0.5  # of such a layer's kernels that the others have too, as those of norms and products
 MIN_COVERAGE = 0.3
@@ -56,7 +56,7 @@ def select(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence
 
 
 def holds_once(candidate: Candidate, family: Family) -> bool:
-    """Return whether the stretch of the candidate's passes has one range of the family per pass."""
+    """Return whether the section of the candidate's passes has one range of the family per pass."""
     good = candidate.good
     if not good.any():
         return False
@@ -115,7 +115,7 @@ def _could_be_layer(pick: Candidate, evidence: Evidence) -> bool:
 def _is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate, flat: bool) -> bool:
     """Return whether `larger` is an iteration made of several `pick`, not a longer cycle of iterations.
 
-    It is one when it explains clearly more, when it brings symbols of its own, or when the smaller period is `flat`. A
+    It is one when it explains clearly more, when it brings its own symbols, or when the smaller period is `flat`. A
     flat `pick` would be refused in the end, so `larger` may explain somewhat less: one bad iteration costs a larger
     period more.
     """
@@ -133,7 +133,7 @@ def _is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate, flat: bo
 
 
 def is_run_of(larger: SymbolArray, smaller: SymbolArray) -> bool:
-    """Return whether a period is mostly one run of a smaller one that has several loops of its own.
+    """Return whether a period is mostly one run of a smaller one that has several its own loops.
 
     Layers instead make two runs of equal counts, forward and backward, or have no loops of different kinds.
     """
@@ -145,7 +145,7 @@ def is_run_of(larger: SymbolArray, smaller: SymbolArray) -> bool:
 
 
 def _is_structured(template: SymbolArray) -> bool:
-    """Return whether a period holds two loops or more that fill a good part of it."""
+    """Return whether a period contains two loops or more that fill a good part of it."""
     return len(find_cyclic(template)) >= 2 and nested_share(template) >= NESTED
 
 
@@ -169,9 +169,9 @@ def could_be_layers(template: SymbolArray) -> bool:
 def _is_layer_group(template: SymbolArray) -> bool:
     """Return whether a period is a run of layers and one more of about their size, most of whose kernels they have too.
 
-    Models alternate several layers of one kind with one of another. What an iteration has beside its layers is smaller,
-    or has kernels of its own, an embedding, a head, a loss, an update, or is a run of layers too, forward or backward.
-    """
+    Models alternate several layers of one kind with one of another. What an iteration has next to its layers is
+    smaller, or has its own kernels, an embedding, a head, a loss, an update, or is a run of layers too, forward or
+    backward."""
     run = max((b for b in find_cyclic(template) if b.events >= LAYER), key=size_of, default=None)
     if run is None or not run.events / AS_LARGE <= len(template) - size_of(run) <= run.events * AS_LARGE:
         return False

@@ -1,4 +1,4 @@
-"""The second level: what comes back every so many iterations, found from the lengths of the iterations.
+"""The second level: what comes back every this many iterations, found from the lengths of the iterations.
 
 The token of an iteration is the number of its symbols beyond the period, counted to the start of the next iteration.
 Tokens that come back regularly are a cycle: the optimizer after some micro-batches, evaluation, checkpoints,
@@ -23,14 +23,14 @@ Kind = Literal["accumulation", "evaluation", "checkpoint", "statistics", "unknow
 MIN_TIMES = 3  # occurrences; two suffice for an optimizer's loop: three iterations show it twice between micro-batches
 ALTERNATING = 0.3  # of the iterations that must be shorter by the same size: every other one, with some lost
 REGULAR = 0.75  # of the distances between occurrences that must be the same, or multiples
-IN_STEP = 6  # so many occurrences in the same phase are no accident, whatever else looks like them
+IN_STEP = 6  # this many occurrences in the same phase are no accident, whatever else looks like them
 ALIKE = 0.7  # of the median size: smaller extras are something else
 MIN_EXPECTED_SHARE = 0.3  # of the occurrences expected at a distance that must be present
 MAX_CYCLES = 8
 MAX_TOKENS = 1 << 16  # iterations examined
 SHARED = 0.5  # of the extra's short sequences: if more occur in the iteration too, its parts run, as in an evaluation
 MANY_MICRO_BATCHES = 64  # micro-batches: more are hardly ever accumulated
-STATISTICS = 0.1  # of the period: a longer stretch of kernels of its own computes more than a few numbers
+STATISTICS = 0.1  # of the period: a longer section of its own kernels computes more than a few numbers
 MAX_LOGGED_SYMBOLS = 16  # symbols between iterations that may be a logged loss
 NO_UPDATES: Int64s = np.empty(0, np.int64)
 GRAM = 4  # symbols of a sequence that distinguishes a part of the iteration from other uses of its kernels
@@ -40,8 +40,8 @@ GRAM = 4  # symbols of a sequence that distinguishes a part of the iteration fro
 class LoopCycle:
     """Every `every` iterations `extra` more symbols run, first in or after iteration `phase`.
 
-    `content` is the extra stretch where it was seen most clearly. `whole` is one whole cycle from the end of that
-    stretch on: the iterations and the extra.
+    `content` is the extra section where it was seen most clearly. `whole` is one whole cycle from the end of that
+    section on: the iterations and the extra.
     """
 
     every: int
@@ -63,9 +63,8 @@ def find_cycles(
 
     A cycle must be seen three times, or twice where `_is_enough` accepts it, as for an optimizer.
 
-    `optimizer` marks symbol values whose names look like an optimizer's, where names are known; `updates` are places
-    where the framework's ranges show an update of the weights.
-    """
+    `optimizer` marks symbol values whose names look like an optimizer's, where names are available; `updates` are
+    places where the framework's ranges show an update of the weights."""
     first = rows.first[rows.complete][:MAX_TOKENS]
     updated = _are_updated(first, updates)
     template, extra = _shortest(symbols, first, template)
@@ -187,9 +186,9 @@ def _due_rows(extra: Int64s, at: Int64s, every: int, size: int) -> Int64s:
 def _clearest(
     symbols: SymbolArray, first: Int64s, template: SymbolArray, rows: Int64s, size: int
 ) -> tuple[SymbolArray, int]:
-    """Return the extra stretch of the row that is otherwise most like the template, and the stretch's place.
+    """Return the extra section of the row that is otherwise most like the template, and the section's place.
 
-    Without the stretch at place a, a row is the template: its first a symbols are compared from the left, the rest from
+    Without the section at place a, a row is the template: its first a symbols are compared from the left, the rest from
     the right. The place with the fewest differences is taken.
     """
     best: tuple[int, SymbolArray, int] = (len(template) + 1, symbols[:0], 0)
@@ -214,7 +213,7 @@ def insertion_place(longer: SymbolArray, shorter: SymbolArray, size: int) -> tup
 def _are_updated(first: Int64s, updates: Int64s) -> bool:
     """Return whether most iterations, which begin at `first`, have an update of the weights, so that they are whole.
 
-    Updates are counted over all iterations together: where an extra follows, two updates can lie between two
+    Updates are counted over all iterations together: where an extra follows, two updates can be between two
     beginnings, and none between the next two.
     """
     if len(first) < 2:
@@ -244,7 +243,7 @@ def _is_optimizer(
 ) -> bool:
     """Return whether the extra is the optimizer, which runs once for several micro-batches and is in none of them.
 
-    Kernel names decide where they are known. Otherwise an optimizer has kernels of its own, and the repetition around
+    Kernel names decide where available. Otherwise an optimizer has its own kernels, and the repetition around
     it has no loop over parameters; the extra has one itself of some size, or comes every 2, 4, 8 … times, the usual
     numbers of micro-batches.
     """

@@ -1,4 +1,4 @@
-"""How a repetition lies in the capture: what it covers, how steady it is in time, what runs before and after it."""
+"""How a repetition is in the capture: what it covers, how steady it is in time, what runs before and after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Extent:
 
     `covered` is of the kernels or of their time, whichever is less, `within` the same between the first and the last
     pass. `steady` is the share of the passes in which the device works about as long as in the median one, 0 where
-    times are not known. `sides` counts the ends of the capture (0 to 2) at which kernels run that no pass has, as an
+    times are unknown. `sides` counts the ends of the capture (0 to 2) at which kernels run that no pass has, as an
     embedding and a head frame the layers of a model. Both are there where other kernels part the passes: the capture
     then begins and ends within passes of a model.
     """
@@ -59,7 +59,7 @@ def measure_extent(candidate: Candidate, evidence: Evidence) -> Extent:
 def burst_size(candidate: Candidate, evidence: Evidence, fewest: int) -> int:
     """Return how many passes each burst has, 0 where they come in fewer bursts or in bursts of different sizes.
 
-    Between bursts lies more time than in them: they are parts of something longer. A stall or two leave different
+    Between bursts is more time than in them: they are parts of something longer. A stall or two leave different
     numbers of passes between them.
     """
     starts = _starts_of_passes(candidate, evidence)
@@ -75,7 +75,7 @@ def burst_size(candidate: Candidate, evidence: Evidence, fewest: int) -> int:
 
 
 def _starts_of_passes(candidate: Candidate, evidence: Evidence) -> npt.NDArray[np.float64]:
-    """Return when the good passes begin; none where times are not known."""
+    """Return when the good passes begin; none where times are unknown."""
     if evidence.durations is None or evidence.gaps is None:
         return np.zeros(0)
     ends = np.cumsum(evidence.gaps + evidence.durations)
@@ -84,14 +84,14 @@ def _starts_of_passes(candidate: Candidate, evidence: Evidence) -> npt.NDArray[n
 
 
 def _work_of_passes(candidate: Candidate, durations: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return how long the device works in each good pass."""
+    """Return how long the device works in every good pass."""
     done = np.append(0.0, np.cumsum(durations))
     m, good = candidate.matches, candidate.good
     return np.asarray(done[m.end[good]] - done[m.first[good]])
 
 
 def _is_parted(candidate: Candidate) -> bool:
-    """Return whether somewhere so many other kernels part the passes as a head and an embedding have."""
+    """Return whether somewhere this many other kernels part the passes as a head and an embedding have."""
     first, end = candidate.matches.first[candidate.good], candidate.matches.end[candidate.good]
     added = np.append(first[1:] - end[:-1], (end - first - candidate.period)[1:-1])
     return bool(added.max(initial=0) >= max(LAYER, PARTED * candidate.period))

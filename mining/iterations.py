@@ -20,7 +20,7 @@ _OUTSIDE = 2**40
 Int64s = npt.NDArray[np.int64]
 
 EXACT_SYMBOLS = 30_000  # symbols of edited iterations whose edits are counted exactly, in about a quarter of a second
-TAIL = 0.1  # of the period: longer foreign stretches (evaluation) stay between iterations
+TAIL = 0.1  # of the period: longer foreign sections (evaluation) stay between iterations
 LATE, FOREIGN = 0.1, 0.5  # of the period: the longest end that may come late, and the longest gap before the next one
 WHOLE = 0.99  # of the period: the last iteration may lack the kernels that prepare the next
 
@@ -60,7 +60,7 @@ def to_iterations(matches: Matches, period: int) -> Iterations:
 
 
 def join_halves(matches: Matches, period: int) -> Matches:
-    """Join two parts of one pass that a long stretch of foreign symbols (autotuning, a report) separates.
+    """Join two parts of one pass that a long section of foreign symbols (autotuning, a report) separates.
 
     The second part begins about where the first ended in the template, at most a period later in the stream.
     """
@@ -100,7 +100,7 @@ def absorb_tails(rows: Iterations, period: int) -> Iterations:
 def rejoin_tails(rows: Iterations, symbols: SymbolArray, template: SymbolArray) -> Iterations:
     """Return the iterations, completed where the end came late: right before the next one, after foreign symbols.
 
-    The optimizer of a first iteration sets up its state, with kernels for each parameter, before its last kernels run.
+    The optimizer of a first iteration sets up its state, with kernels for every parameter, before its last kernels run.
     """
     end, matched, edits, complete = rows.end.copy(), rows.matched.copy(), rows.edits.copy(), rows.complete.copy()
     period = len(template)
@@ -130,7 +130,7 @@ def count_edits(rows: Iterations, symbols: SymbolArray, template: SymbolArray) -
 
 
 def cut_ends(rows: Iterations, length: int, period: int, begins: bool, ends: bool) -> Iterations:
-    """Return the iterations of a stretch; at an end with symbols missing, only a wholly seen one is complete."""
+    """Return the iterations of a section; at an end with symbols missing, only a wholly seen one is complete."""
     complete = rows.complete.copy()
     if begins:
         complete[:1] &= rows.matched[:1] >= period
@@ -145,7 +145,7 @@ def shifted(rows: Iterations, by: int) -> Iterations:
 
 
 def join_parts(parts: Sequence[Iterations]) -> Iterations:
-    """Return the iterations of several stretches, one after the other."""
+    """Return the iterations of several sections, one after the other."""
     if len(parts) == 1:
         return parts[0]
     return Iterations(*(np.concatenate([getattr(part, name) for part in parts]) for name in Iterations.__slots__))

@@ -1,7 +1,7 @@
 """Levels of repetition: the distances at which k-grams come back regularly.
 
 A training job repeats on several levels: layer block < micro-batch < iteration < evaluation cycle. The classes of
-equal k-grams are the suffix tree's nodes cut at depth k; a class whose occurrences lie at regular distances votes
+equal k-grams are the suffix tree's nodes cut at depth k; a class whose occurrences are at regular distances votes
 for that distance, and votes close together form a level.
 """
 
@@ -43,7 +43,7 @@ class _ClassStats:
     """Per class of equal k-grams: occurrence count, median gap, share of regular gaps, coverage of the sequence."""
 
     order: Int64s  # positions grouped by class, ascending within one
-    offset: Int64s  # start of each class in `order`, then the end of the last
+    offset: Int64s  # start of every class in `order`, then the end of the last
     count: Int64s
     median: Int64s
     regularity: Floats

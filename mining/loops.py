@@ -63,7 +63,7 @@ SUPPORT = 0.8  # of the iterations that must begin at a framework range for it t
 REMARKED_COVERAGE = 0.9  # of the sequence: a lower coverage is mentioned
 EXPLAINED = 0.85  # of the sequence matched: with less, coarser symbols are tried too
 SPARSE = 4  # times the length: larger symbols are renumbered
-BETTER = 0.1  # of the sequence: coarser symbols are used when they match so much more
+BETTER = 0.1  # of the sequence: coarser symbols are used when they match this much more
 MINORITY = 0.5  # of the sequence matched: with less, what coarser symbols show to be layers is no iteration
 SAME_LAYER = 2  # times the period of a refused layer: a shorter period found with other symbols is that layer
 
@@ -73,7 +73,7 @@ class MinedLoop:
     """A repeated iteration: its template from its first symbol on, where it occurs, and how certain this is.
 
     `confidence` (0..1) is the confidence that period and first symbol are right, `start_confidence` the part of it for
-    the first symbol alone. `cycles` is what comes back every so many iterations, `nested` what repeats inside one;
+    the first symbol alone. `cycles` is what comes back every this many iterations, `nested` what repeats inside one;
     `prologue` and `epilogue` count the symbols before the first iteration and after the last.
     """
 
@@ -95,7 +95,7 @@ class MinedLoop:
         return len(self.template)
 
     def translated(self, values: SymbolArray) -> MinedLoop:
-        """Return the loop with each symbol replaced by its entry of `values`."""
+        """Return the loop with every symbol replaced by its entry of `values`."""
         cycles = tuple(replace(c, content=values[c.content], whole=values[c.whole]) for c in self.cycles)
         return replace(self, template=values[self.template], cycles=cycles)
 
@@ -126,11 +126,10 @@ def find_loop(
 ) -> MiningResult:
     """Find the iteration that `sequence` repeats, without a given count; of several loops, one that is clear.
 
-    `sequence` holds non-negative integers, one per kernel. `coarse`, one entry per symbol value, gives variants of one
-    kernel the same number; it is used when the symbols themselves explain too little. `windows` are the sizes of the
-    windows searched, ascending. Raises `ValueError` for other arguments. Time is O(w log w) for a window of w symbols
-    and O(n) to match the rest; memory is 8 bytes per symbol of the window for each k-gram depth.
-    """
+    `sequence` contains non-negative integers, one per kernel. `coarse`, one entry per symbol value, gives variants of
+    one kernel the same number; it is used when the symbols themselves explain too little. `windows` are the sizes of
+    the windows searched, ascending. Raises `ValueError` for other arguments. Time is O(w log w) for a window of w
+    symbols and O(n) to match the rest; memory is 8 bytes per symbol of the window for every k-gram depth."""
     mined, problem = find_posed(pose(sequence, evidence, coarse, windows))
     return problem.named(mined)
 
@@ -276,7 +275,7 @@ def make_loop(found: WindowSearch, candidate: Candidate, evidence: Evidence) -> 
 
 
 def _follow_stretches(symbols: SymbolArray, template: SymbolArray, breaks: Sequence[int]) -> Iterations:
-    """Return the iterations of the template; each stretch between breaks is matched separately."""
+    """Return the iterations of the template; each section between breaks is matched separately."""
     bounds = [0, *breaks, len(symbols)]
     parts = [
         cut_ends(
@@ -293,7 +292,7 @@ def _iterations_of(symbols: SymbolArray, template: SymbolArray) -> Iterations:
 
 
 def _covering(iterations: Iterations, length: int) -> str:
-    """Return a remark when much of the sequence lies outside the iterations."""
+    """Return a remark when much of the sequence is outside the iterations."""
     covered = float((iterations.end - iterations.first).sum()) / max(1, length)
     return "" if covered >= REMARKED_COVERAGE else f", on {100 * covered:.0f} % of the stream's kernels"
 

@@ -1,7 +1,7 @@
 """Match a stream against the template of one iteration, and find where every pass over it begins and ends.
 
 DeepProf's Algorithm 1 (Gu et al., 2017, section IV-C) tolerates inserted operations only. This matcher tolerates
-insertions, deletions and substitutions, resumes after foreign stretches, and reads the stream in chunks of any size.
+insertions, deletions and substitutions, resumes after foreign sections, and reads the stream in chunks of any size.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FEWEST_ROWS, _MOST_ROWS = 1 << 10, 1 << 16
 class Matches:
     """Passes over the template, int64 arrays with one row per pass, in stream order, never overlapping.
 
-    Treat it as read-only; it is not frozen because making a frozen instance for every chunk takes longer than matching
+    Treat it as read-only; it is not frozen because making a frozen instance for every chunk lasts longer than matching
     the chunk.
 
     Attributes:
@@ -47,7 +47,7 @@ class Matches:
         end: one past its last symbol.
         matched: symbols equal to the template's. Fewer than the template's length in a pass that is cut by the start
             or end of the stream, broken off, or edited.
-        edits: an upper bound of the edit distance within what was seen of the pass: at each difference the larger of
+        edits: an upper bound of the edit distance within what was seen of the pass: at every difference the larger of
             the stream symbols and the template symbols skipped.
         foreign: symbols outside every pass, counted once that is certain.
     """
@@ -155,7 +155,7 @@ class Matcher:
 
     @property
     def relocks(self) -> Int64Array:
-        """How often a new pass started at each phase after the lock was lost; int64, one per template phase."""
+        """How often a new pass started at every phase after the lock was lost; int64, one per template phase."""
         return self._engine.relocks.copy()
 
     @property
@@ -231,7 +231,7 @@ def match(symbols: Symbols, template: Symbols, **options: Unpack[_MatchOptions])
 
 
 class _NativeEngine:
-    """The matcher in C: holds its state and frees it."""
+    """The matcher in C: contains its state and frees it."""
 
     def __init__(self, plan: MatchPlan, library: ctypes.CDLL) -> None:
         self.hits = np.zeros(plan.period + 1, np.int64)

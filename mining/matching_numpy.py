@@ -25,7 +25,7 @@ _HASH_BASE = 0x9E3779B97F4A7C15
 
 
 class NumpyEngine:
-    """The state of one match. Positions count from the start of the stream; the window holds [base, stop) of it."""
+    """The state of one match. Positions count from the start of the stream; the window contains [base, stop) of it."""
 
     def __init__(self, plan: MatchPlan) -> None:
         self.plan = plan
@@ -209,7 +209,7 @@ class NumpyEngine:
         self._take_up(start - back, phase - back)
 
     def _take_up(self, start: int, phase: int) -> None:
-        """Continue the same pass if the new place lies ahead in it and near, else begin a new pass."""
+        """Continue the same pass if the new place is ahead in it and near, else begin a new pass."""
         gap = start - self._lost_at
         same = self._first >= 0 and phase >= self._phase and gap <= self.plan.period
         if same and self._matched > 0:
@@ -223,7 +223,7 @@ class NumpyEngine:
 
 
 class _AnchorTable:
-    """Finds anchors of the template in a stretch of the stream: hashes first, then a comparison of the symbols."""
+    """Finds anchors of the template in a section of the stream: hashes first, then a comparison of the symbols."""
 
     def __init__(self, plan: MatchPlan) -> None:
         self._k = plan.anchor

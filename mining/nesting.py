@@ -13,11 +13,11 @@ from deepprof.mining.symbols import SymbolArray, as_symbols
 MAX_LAG = 4096
 MAX_TWICE = 1 << 15  # symbols examined of a template repeated twice, to find loops across its ends
 SMALL = 16  # symbols: the longest body of a loop over parameters
-MIN_NESTED_SYMBOLS = 8  # symbols: the shortest stretch of such a loop, all repetitions together
-NESTED = 0.3  # of a period that lies in loops of its own; with less, the period may be a layer
-LOOPED = 0.5  # of an optimizer's kernels that lie in loops
-MOSTLY = 0.5  # of the iteration: a longer stretch is its layers, if there are no others
-LAYER = 4  # symbols: a layer has at least so many
+MIN_NESTED_SYMBOLS = 8  # symbols: the shortest section of such a loop, all repetitions together
+NESTED = 0.3  # of a period that is in its own loops; with less, the period may be a layer
+LOOPED = 0.5  # of an optimizer's kernels that are in loops
+MOSTLY = 0.5  # of the iteration: a longer section is its layers, if there are no others
+LAYER = 4  # symbols: a layer has at least this many
 OWN = 0.45  # of a parameter loop's kernels that run nowhere else in the iteration
 
 
@@ -31,7 +31,7 @@ class NestedBlock:
 
 
 def find_nested(template: SymbolArray) -> list[NestedBlock]:
-    """Return the blocks that repeat at least three times in a row, the longest stretches first, none overlapping.
+    """Return the blocks that repeat at least three times in a row, the longest sections first, none overlapping.
 
     Compares the template with itself shifted by every lag up to a third of it: O(p · min(p/3, 4096)).
     """
@@ -48,7 +48,7 @@ def find_nested(template: SymbolArray) -> list[NestedBlock]:
 
 
 def _runs_at(template: SymbolArray, lag: int) -> list[NestedBlock]:
-    """Return the stretches in which the template repeats itself at `lag` three times or more."""
+    """Return the sections in which the template repeats itself at `lag` three times or more."""
     equal = template[lag:] == template[:-lag]
     if np.count_nonzero(equal) < 2 * lag:
         return []
@@ -59,7 +59,7 @@ def _runs_at(template: SymbolArray, lag: int) -> list[NestedBlock]:
 
 
 def nested_share(template: SymbolArray) -> float:
-    """Return the share of the template that lies in blocks repeated three times or more."""
+    """Return the share of the template that is in blocks repeated three times or more."""
     if not len(template):
         return 0.0
     inside: npt.NDArray[np.bool_] = np.zeros(len(template), bool)
@@ -69,7 +69,7 @@ def nested_share(template: SymbolArray) -> float:
 
 
 def is_looped(content: SymbolArray) -> bool:
-    """Return whether a stretch of symbols lies mostly in loops, as an optimizer's does in loops over parameters."""
+    """Return whether a section of symbols is mostly in loops, as an optimizer's does in loops over parameters."""
     return len(content) >= MIN_NESTED_SYMBOLS and nested_share(content) >= LOOPED
 
 
@@ -93,7 +93,7 @@ def _cyclic_blocks(data: bytes, kind: str) -> tuple[NestedBlock, ...]:
 
 
 def parameter_loops(template: SymbolArray) -> list[tuple[NestedBlock, float]]:
-    """Return the loops of few kernels, like an optimizer's over parameters, each with its share of kernels of its own.
+    """Return the loops of few kernels, like an optimizer's over parameters, each with its share of its own kernels.
 
     Loops over small layers do not count: the forward and the backward pass run them equally often.
     """

@@ -53,11 +53,11 @@ def find_pattern(tree: SuffixTree, count: int) -> Pattern | None:
 
     Section IV-B: ε starts at 1 and doubles until a pattern is found, up to ε ≥ count; None when there is none at all.
     Where the paper leaves it open, this code decides: c_p is the number of leaves below a node, overlapping occurrences
-    included; a node too long for criterion 3 is considered with its longest prefix that satisfies it and still lies on
+    included; a node too long for criterion 3 is considered with its longest prefix that satisfies it and still is on
     the node's edge; among equally long ones the earliest wins; and the winner must satisfy criterion 2 without
     overlapping occurrences too, else the next one is tried, so that "aaaa" does not count its own shifted copies.
 
-    O(n) for each of the log2(count) + 1 values of ε, and O(count log count) for each pattern tried.
+    O(n) for each of the log2(count) + 1 values of ε, and O(count log count) for every pattern tried.
 
     Raises:
         ValueError: for a count below 2: what occurs once is no loop.
@@ -151,7 +151,7 @@ def match_approximately(symbols: Symbols, pattern: Symbols, tolerance: int | Non
 
 
 def _match_at(text: SymbolArray, pattern: SymbolArray, start: int, allowed: int) -> int | None:
-    """Return one past the end of the occurrence that starts here; None when it takes more than `allowed` insertions."""
+    """Return one past the end of the occurrence that starts here; None when it uses more than `allowed` insertions."""
     position, phase = start, 0
     while phase < pattern.size:
         run = _common_run(text, position, pattern, phase)
@@ -167,7 +167,7 @@ def _match_at(text: SymbolArray, pattern: SymbolArray, start: int, allowed: int)
 
 
 def _common_run(text: SymbolArray, position: int, pattern: SymbolArray, phase: int) -> int:
-    """Return the number of equal symbols from here on; the stretch compared grows, as most attempts fail early."""
+    """Return the number of equal symbols from here on; the section compared grows, as most attempts fail early."""
     run, size = 0, 16
     while True:
         left = text[position + run : position + run + size]
@@ -185,7 +185,7 @@ def mine_with_counts(symbols: Symbols, counts: Sequence[int]) -> list[PaperLoop]
     """Return one loop per count that has a pattern, in the order of the counts (multi-loop programs, section IV-B).
 
     Each count is mined in the symbols that the iterations of the earlier counts leave uncovered; no pattern and no
-    iteration spans a covered stretch. Positions in the iterations, and in a pattern's `occurrences`, are positions in
+    iteration spans a covered section. Positions in the iterations, and in a pattern's `occurrences`, are positions in
     `symbols`. O(counts) suffix trees and runs of Algorithm 1.
 
     Raises:

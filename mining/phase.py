@@ -106,7 +106,7 @@ def _located_at(symbols: SymbolArray, candidate: Candidate, family: Family) -> t
 
 
 def _offsets_of(candidate: Candidate, positions: Int64s) -> Int64s:
-    """Return the template offset at each position that lies inside a pass without edits.
+    """Return the template offset at every position that is inside a pass without edits.
 
     A pass cut by the stream's start is aligned at its end, all others at their first symbol.
     """
@@ -162,7 +162,7 @@ def _peaks(total: Floats) -> list[int]:
 def elect(points: Floats, regions: Floats) -> tuple[int, float, float]:
     """Return the place with most votes, their number, and its lead; votes within 1 % of the period are added up.
 
-    `regions` are votes for whole stretches: they count where they are and are not added up.
+    `regions` are votes for whole sections: they count where they are and are not added up.
     """
     period = len(points)
     reach = reach_of(period)

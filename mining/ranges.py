@@ -16,7 +16,7 @@ TRUST: tuple[Trust, ...] = ("step", "loop", "framework", "range", "part")
 MAX_LEVELS = 12
 REGULAR = 0.6  # share of a family's distances that must be near their median, or near the period
 NEAR = 0.1
-EXACT = 0.01  # of the distance of ranges that come every so many passes
+EXACT = 0.01  # of the distance of ranges that come every this many passes
 TILING = 0.7  # share of the time that a user's ranges must fill to be iterations
 
 
@@ -62,7 +62,7 @@ def find_multiple(positions: Int64s, period: int) -> int:
 def comes_once(family: Family, first: int, end: int, period: int, passes: float) -> bool:
     """Return whether a family has one range per period between two symbols, anywhere in the period.
 
-    Ranges are counted over the whole stretch: passes that begin in another phase may contain two ranges, or none.
+    Ranges are counted over the whole section: passes that begin in another phase may contain two ranges, or none.
     """
     positions = np.unique(family.positions[(family.positions >= first) & (family.positions <= end)])
     enough = abs(len(positions) - passes) <= 1 + NEAR * passes

@@ -155,8 +155,8 @@ def _promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candi
 def _fed_multiple(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candidate:
     """Return the iteration of several equal passes that are fed together where `pick` is only one of its layers.
 
-    Kernels alone do not tell a model's layers from iterations, but ranges of the framework or copies from the host do
-    that come once every so many passes.
+    Kernels alone do not show a model's layers from iterations, but ranges of the framework or copies from the host do
+    that come once every this many passes.
     """
     may_be_layer = is_flat(pick.template.symbols) and pick.period >= LAYER and pick.passes < MORE_THAN_LAYERS - 1
     if not may_be_layer:
@@ -177,7 +177,7 @@ def _fed_multiple(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> 
 def _is_epoch(whole: Candidate, cycle: LoopCycle, updates: Int64s) -> bool:
     """Return whether each pass of a cycle updates the weights and the extra does not: iterations and an evaluation.
 
-    A second model would have an update of its own.
+    A second model would have its own update.
     """
     return bool(len(updates) and np.median(whole.count(updates)) == cycle.every)
 

@@ -25,11 +25,11 @@ IN_A_ROW = 3
 
 
 MAX_LOOPS = 6
-MAX_TRIES = 8  # stretches searched
+MAX_TRIES = 8  # sections searched
 WORTH = 0.05  # of the sequence: a loop on less is a detail around the main loop
 TWICE = 3  # matches in two iterations, one of them broken: a layer has more, as it occurs several times in each
 ALL = 0.95  # of a cut iteration that iterations of another loop must match
-MIN_STRETCH = 3 * LAYER_SIZES[0]  # symbols in a stretch worth searching: three of the shortest iterations
+MIN_STRETCH = 3 * LAYER_SIZES[0]  # symbols in a section worth searching: three of the shortest iterations
 
 
 def find_loops(
@@ -41,7 +41,7 @@ def find_loops(
 ) -> MiningResult:
     """Find all loops of a program that runs several: training and validation, two models in turn or in sequence.
 
-    The first loop is that of `find_loop`. Then the longest stretches that no loop explains are searched, as long as
+    The first loop is that of `find_loop`. Then the longest sections that no loop explains are searched, as long as
     they may contain a loop on a twentieth of the sequence. Arguments and errors are those of `find_loop`.
     """
     main, problem = find_posed(pose(sequence, evidence, coarse, windows))
@@ -99,7 +99,7 @@ def in_order(one: Iterations, other: Iterations) -> Iterations:
 def _find_another(symbols: SymbolArray, evidence: Evidence, loops: list[MinedLoop]) -> list[MinedLoop] | None:
     """Return the loops with one more, and without iterations of theirs that belong to it; None when there is none.
 
-    First the stretches that no loop covers are searched, then also those that loops cover only badly.
+    First the sections that no loop covers are searched, then also those that loops cover only badly.
     """
     kept = [_without_strangers(loop, len(symbols)) for loop in loops]
     for candidates in (loops, kept) if any(a is not b for a, b in zip(loops, kept, strict=True)) else (loops,):
@@ -112,7 +112,7 @@ def _find_another(symbols: SymbolArray, evidence: Evidence, loops: list[MinedLoo
 
 
 def _without_strangers(loop: MinedLoop, length: int) -> MinedLoop:
-    """Return the loop without the stretches of iterations that are not its own, the same loop when there are none."""
+    """Return the loop without the sections of iterations that are not its own, the same loop when there are none."""
     strange = find_strangers(loop.iterations, loop.period)
     return loop if not strange.any() or strange.all() else _with_rows(loop, loop.iterations.select(~strange), length)
 
@@ -134,7 +134,7 @@ def _apart(loop: MinedLoop, free: npt.NDArray[np.bool_]) -> MinedLoop:
 
 
 def uncovered(length: int, loops: list[MinedLoop]) -> npt.NDArray[np.bool_]:
-    """Return which symbols lie in no iteration of any loop."""
+    """Return which symbols are in no iteration of any loop."""
     change = np.zeros(length + 1, np.int64)
     for loop in loops:
         np.add.at(change, loop.iterations.first, 1)
@@ -144,7 +144,7 @@ def uncovered(length: int, loops: list[MinedLoop]) -> npt.NDArray[np.bool_]:
 
 
 def stretches(free: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Yield the longest uncovered stretches [first, end), the longest first."""
+    """Yield the longest uncovered sections [first, end), the longest first."""
     edge = np.flatnonzero(np.diff(np.concatenate(([0], free.view(np.int8), [0]))))
     first, end = edge[::2], edge[1::2]
     for row in np.argsort(first - end, kind="stable")[:MAX_TRIES].tolist():
@@ -155,7 +155,7 @@ def stretches(free: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
 def _search_stretches(
     symbols: SymbolArray, evidence: Evidence, free: npt.NDArray[np.bool_], loops: list[MinedLoop]
 ) -> MinedLoop | None:
-    """Return the first loop found in one of the stretches that matches enough of the sequence, else None."""
+    """Return the first loop found in one of the sections that matches enough of the sequence, else None."""
     hidden = as_symbols(np.where(free, symbols, np.uint32(symbols.max()) + np.uint32(1)))
     if evidence.optimizer is not None:
         evidence = replace(evidence, optimizer=np.append(evidence.optimizer, False))
@@ -175,7 +175,7 @@ def _without_others(loop: MinedLoop, hidden: int) -> MinedLoop:
 
 
 def _is_detail(candidate: Candidate, loops: list[MinedLoop]) -> bool:
-    """Return whether a repetition is too short to be a loop of its own, or a layer of one found before."""
+    """Return whether a repetition is too short to be its own loop, or a layer of one found before."""
     template = candidate.template.symbols
     if len(template) < LAYER_SIZES[0]:
         return True
@@ -187,7 +187,7 @@ def _is_detail(candidate: Candidate, loops: list[MinedLoop]) -> bool:
 
 
 def find_strangers(rows: Iterations, period: int) -> npt.NDArray[np.bool_]:
-    """Return which iterations belong to stretches of three or more that differ strongly, beginning with a jump."""
+    """Return which iterations belong to sections of three or more that differ strongly, beginning with a jump."""
     longer = np.append(np.diff(rows.first) - period, 0)[: len(rows.first)]
     odds = np.where(rows.complete, np.maximum(rows.edits, np.abs(longer)), period)
     strange = odds > STRANGE * period

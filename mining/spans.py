@@ -1,4 +1,4 @@
-"""Spans of integers that lie in each other, as a stack gives them: which one is open when each begins."""
+"""Spans of integers that are in each other, as a stack gives them: which one is open when each begins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def nest(track: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     """Return the row of the last span that is open when each begins, -1 for none, and where each ends, in O(n).
 
     Spans [start, end) are in order of track, then start, of those that start together the longest first. One that would
-    end after the span that it lies in ends with it; in one without length nothing lies.
+    end after the span that it is in ends with it; in one without length nothing is.
     """
     columns = [np.ascontiguousarray(each, np.int64) for each in (track, start)]
     columns += [np.array(end, np.int64), np.empty(len(start), np.int64)]

@@ -1,9 +1,8 @@
 """The suffix tree of a sequence of symbols, kept as a suffix array, an LCP array and their intervals.
 
 DeepProf (Gu et al., 2017, section IV-B) mines the training iteration on the suffix tree of the operations. The internal
-nodes of that tree are exactly the LCP intervals of the suffix array (Abouelhoda, Kurtz and Ohlebusch, 2004), which take
-8 bytes a symbol instead of some 900. The C library does the work where it was compiled, else `suffix_numpy`.
-"""
+nodes of that tree are exactly the LCP intervals of the suffix array (Abouelhoda, Kurtz and Ohlebusch, 2004), which use
+8 bytes a symbol instead of some 900. The C library does the work where it was compiled, else `suffix_numpy`."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ class _Nodes:
 class SuffixTree:
     """A suffix tree: n symbols, their suffix array and LCP array (int32, n entries each).
 
-    `build` makes one from symbols. Beyond them it takes 12 bytes a symbol while it sorts and compares, 8 that stay, and
+    `build` makes one from symbols. Beyond them it uses 12 bytes a symbol while it sorts and compares, 8 that stay, and
     12 more for `nodes`; with symbols far above their number, or hardly any repeat, it takes up to 8 more while it
     sorts.
 

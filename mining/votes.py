@@ -41,7 +41,7 @@ class RepetitionBound:
 
 Floats = npt.NDArray[np.float64]
 
-ONE_GAP = 3.0  # a pause so many times longer than any other in the period counts twice, if its share is `DOMINANT`
+ONE_GAP = 3.0  # a pause this many times longer than any other in the period counts twice, if its share is `DOMINANT`
 DOMINANT = 0.1  # of all pauses together
 WHOLE, NATURAL, TAIL_CUT, HEAD_CUT = 3.0, 0.8, 0.6, 0.3  # votes for bounds of the repetition, see `capture_votes`
 RUN, WITHIN = 0.05, 0.4  # share of the period from which on a run of layers counts, and the factor for votes within it
@@ -54,7 +54,7 @@ MATERIAL = 0.02  # of all pauses together: a shorter pause is weak evidence
 
 
 def gap_votes(candidate: Candidate, gaps: Floats | None, weight: float) -> Floats:
-    """Vote for the eight places with the longest typical gap, by its square root, if one stands out.
+    """Vote for the eight places with the longest typical gap, by its square root, if one is distinct.
 
     A gap that is only a small share of all gaps votes less, one that is much longer than all others votes twice.
     """
@@ -92,7 +92,7 @@ def loop_end_votes(candidate: Candidate) -> Floats:
 
 
 def part_votes(candidate: Candidate) -> Floats:
-    """Vote for the beginning of a stretch of large parts with loops of their own: micro-batches, passes of a critic."""
+    """Vote for the beginning of a section of large parts with their own loops: micro-batches, passes of a critic."""
     votes = np.zeros(candidate.period)
     template = candidate.template.symbols
     for block in find_cyclic(template)[:1]:
@@ -104,7 +104,7 @@ def part_votes(candidate: Candidate) -> Floats:
 
 
 def optimizer_votes(candidate: Candidate, optimizer: npt.NDArray[np.bool_] | None) -> Floats:
-    """Vote for the place right after the optimizer's last kernel (before the longest stretch without one)."""
+    """Vote for the place right after the optimizer's last kernel (before the longest section without one)."""
     votes = np.zeros(candidate.period)
     if optimizer is None:
         return votes
@@ -120,7 +120,7 @@ def optimizer_votes(candidate: Candidate, optimizer: npt.NDArray[np.bool_] | Non
 def layer_votes(candidate: Candidate) -> Floats:
     """Vote for all places between the layers' backward pass, whose body is longer, and their next forward pass.
 
-    The later places get slightly more: the update takes more kernels than an embedding.
+    The later places get slightly more: the update uses more kernels than an embedding.
     """
     votes, template = np.zeros(candidate.period), candidate.template.symbols
     for backward, forward in layer_pairs(template):
@@ -136,7 +136,7 @@ def layer_votes(candidate: Candidate) -> Floats:
 def capture_votes(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Floats:
     """Vote for where the repetition begins and ends: between other kernels, or at the capture's bounds.
 
-    Whole iterations between both are evidence for both. Otherwise one of them lies within an iteration: a bound of the
+    Whole iterations between both are evidence for both. Otherwise one of them is within an iteration: a bound of the
     capture more likely than one made by other kernels, and the capture's start, when the device is still busy with what
     was launched before, more likely than its end.
     """
@@ -165,7 +165,7 @@ def _is_near(one: int, other: int, period: int) -> bool:
 
 
 def doubts(candidate: Candidate) -> Floats:
-    """Return a factor for the votes of each place: below 1 within a run of equal layers, where no iteration begins."""
+    """Return a factor for the votes of every place: below 1 within a run of equal layers, where no iteration begins."""
     factor: Floats = np.ones(candidate.period)
     margin = max(2, int(0.01 * candidate.period))
     for block in find_cyclic(candidate.template.symbols):

@@ -1,4 +1,4 @@
-"""A browser for tests of the page: what a page says on its console, and what it asks for, is part of the result."""
+"""A browser for tests of the page: what a page states on its console, and what it requests, is part of the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
-# Goes on once the page has heard of it and has drawn what it says.
+# Goes on once the page has heard of it and has drawn what it states.
 MOVE = """fragment => new Promise(done => {
     if (location.hash === `#${fragment}`) return done();
     addEventListener("hashchange", () => requestAnimationFrame(() => setTimeout(done)), { once: true });
@@ -35,7 +35,7 @@ class Visit:
     problems: list[str] = field(default_factory=list)
 
     def open(self, fragment: str) -> None:
-        """Show what a fragment of the address says, and wait until it is there."""
+        """Show what a fragment of the address states, and wait until it is there."""
         self.page.evaluate(MOVE, fragment)
         self.wait(fragment.split("?", maxsplit=1)[0])
 
@@ -65,7 +65,7 @@ def browser() -> Iterator[Browser]:
 
 
 def visit(browser: Browser, address: str, *, size: dict[str, int] = WIDE, **options: object) -> Visit:
-    """Open an address in a context of its own."""
+    """Open an address in its own context."""
     context = browser.new_context(viewport=size, **options)  # type: ignore[arg-type]
     context.set_default_timeout(PATIENCE_S * 1000)
     place = urlsplit(address)

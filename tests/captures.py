@@ -61,7 +61,7 @@ def total(parts: list[Span]) -> int:
 
 
 def gaps(parts: list[Span]) -> list[Span]:
-    """Return what lies between spans, but outside all of them."""
+    """Return what is between spans, but outside all of them."""
     union = merge(parts)
     return [(a[1], b[0]) for a, b in pairwise(union)]
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 __all__ = ["EXPLORES", "USUAL_EXAMPLES", "draw_seed", "examples"]
 
 EXPLORES = "DEEPPROF_EXPLORE" in os.environ
-USUAL_EXAMPLES = 100  # what a test means by its number, where it says none; `make test` looks at a quarter of them
+USUAL_EXAMPLES = 100  # what a test means by its number, where it states none; `make test` examines a quarter of them
 
 
 def draw_seed(test: str) -> int:
@@ -20,5 +20,5 @@ def draw_seed(test: str) -> int:
 
 
 def examples(number: int) -> int:
-    """Return how many of a test's examples this run looks at: all with `--hypothesis-profile=all`."""
+    """Return how many of a test's examples this run examines: all with `--hypothesis-profile=all`."""
     return max(1, number * settings().max_examples // USUAL_EXAMPLES)

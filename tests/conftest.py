@@ -16,7 +16,7 @@ from hypothesis.internal.conjecture import providers
 from tests.chance import EXPLORES, USUAL_EXAMPLES
 
 # How long an example takes is the machine's business, and no test here is about it. The examples are the same in every
-# run, so that none passes or fails by luck; `make fuzz` looks at others.
+# run, so that none passes or fails by luck; `make fuzz` examines others.
 for name, number in {"quick": USUAL_EXAMPLES // 4, "all": USUAL_EXAMPLES}.items():
     settings.register_profile(
         name,
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def mark_slow(items: list[pytest.Item]) -> None:
-    """Of a test that is marked `widens(each)`, mark all instances `slow` but the first and each so many after it."""
+    """Of a test that is marked `widens(each)`, mark all instances `slow` but the first and each this many after it."""
     seen = Counter[str]()
     for item in items:
         if widens := item.get_closest_marker("widens"):

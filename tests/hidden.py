@@ -1,4 +1,4 @@
-"""A trace as if nobody had annotated it: what the miner finds alone is compared with what the ranges say."""
+"""A trace as if no one had annotated it: what the miner finds alone is compared with what the ranges state."""
 
 from __future__ import annotations
 

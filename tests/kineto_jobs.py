@@ -60,7 +60,7 @@ class KinetoJob:
     """A job on one rank: the kernels of an iteration, and what surrounds them.
 
     `wait_us`: what the host does after the kernels of an iteration, while the device waits. `slow`: by how much each
-    iteration's kernels take longer. `steps`: whether `ProfilerStep#` is annotated.
+    iteration's kernels last longer. `steps`: whether `ProfilerStep#` is annotated.
     """
 
     kernels: Sequence[TimedKernel]

@@ -17,7 +17,7 @@ MS = 1_000_000
 
 
 def make_loop(times_ms: Sequence[float], *, warmup: int = 0, cut: int = 0, **columns: Sequence[float] | float) -> Loop:
-    """Return a loop whose usual iterations take `times_ms`, and one more that none follows.
+    """Return a loop whose usual iterations need `times_ms`, and one more that none follows.
 
     `columns` are columns of the two tables, one value per time or one for all; parts (in ms) that are not given are
     compute. `warmup` of the first are warm-up, `cut` more at the end are incomplete.
@@ -80,7 +80,7 @@ def build_parts(length: np.ndarray, given: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def extend(values: Any, count: int) -> np.ndarray:
-    """Return one value per row; the last given one stands for the rows after it."""
+    """Return one value per row; the last given one represents the rows after it."""
     flat = np.atleast_1d(np.asarray(values, np.float64))
     return np.concatenate([flat, np.full(max(0, count - len(flat)), flat[-1] if len(flat) else 0)])[:count]
 
@@ -88,7 +88,7 @@ def extend(values: Any, count: int) -> np.ndarray:
 def agrees_live(given: pl.DataFrame, wanted: pl.DataFrame) -> bool:
     """Return whether iterations found live are those of a whole recording, figures included.
 
-    Only the whole knows until when the last iteration lasts, and that only by its marker (`metrics.trace_loops`).
+    Only the whole has until when the last iteration lasts, and that only by its marker (`metrics.trace_loops`).
     """
     followed = given["interval_ns"].is_not_null()
     if given.height != wanted.height or not given["start_ns"].equals(wanted["start_ns"]):

@@ -18,7 +18,7 @@ ARCHIVE = ".tar.gz"  # of the ranks of a job, which are several traces
 def rows(*formats: str, jobs: bool = False) -> list[pytest.ParameterSet]:
     """Return one parameter per file of the given formats (all without) in `TRACES`, and in `MORE` where that is.
 
-    `path_of` says where the file is. Without `TRACES` there is one parameter, which is skipped. Archives of several
+    `path_of` states where the file is. Without `TRACES` there is one parameter, which is skipped. Archives of several
     ranks are among them only with `jobs`.
     """
     more = rows_in(MORE, *formats) if (MORE / "manifest.csv").is_file() else []
@@ -26,7 +26,7 @@ def rows(*formats: str, jobs: bool = False) -> list[pytest.ParameterSet]:
 
 
 def is_job(parameter: pytest.ParameterSet) -> bool:
-    """Return whether the file of a parameter holds several traces."""
+    """Return whether the file of a parameter contains several traces."""
     row = parameter.values[0]
     return isinstance(row, dict) and row.get("file", "").endswith(ARCHIVE)
 
@@ -44,5 +44,5 @@ def rows_in(folder: Path, *formats: str) -> list[pytest.ParameterSet]:
 
 
 def path_of(row: dict[str, str]) -> Path:
-    """Return where the file of a row is: in `TRACES` where it does not say its folder."""
+    """Return where the file of a row is: in `TRACES` where it does not state its folder."""
     return Path(row.get("folder", TRACES), row["file"])

@@ -14,7 +14,7 @@ __all__ = ["make_once"]
 
 
 def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return the folder that `make` filled, here or in another worker of this run; nobody may change it."""
+    """Return the folder that `make` filled, here or in another worker of this run; no one may change it."""
     base = factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder, made = shared / name, shared / f"{name}.made"

@@ -1,7 +1,7 @@
 """Models as ONNX files for tests: networks of torchvision, timm and our own with random weights, exported here.
 
 `python -m tests.onnx_models NAME… -o FOLDER` exports each as `NAME.onnx`; `--batch N`, and `--dynamo` for PyTorch's
-newer exporter. A process of its own keeps torch, and what its exporters warn of, out of the tests.
+newer exporter. A its own process keeps torch, and what its exporters warn of, out of the tests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Source:
 
 @cache
 def declare_operators() -> Any:
-    """Declare operators that torchvision needs to be imported, and lacks beside a torch without CUDA."""
+    """Declare operators that torchvision needs to be imported, and lacks next to a torch without CUDA."""
     import torch
 
     if torch.version.cuda is not None:
@@ -115,7 +115,7 @@ SOURCES: dict[str, Source] = {
 
 
 def export(name: str, path: Path, batch: int = 1, dynamo: bool = False) -> None:
-    """Write a model with random weights as an ONNX file, and beside it what PyTorch counts of its operations."""
+    """Write a model with random weights as an ONNX file, and next to it what PyTorch counts of its operations."""
     os.environ["TIMM_FUSED_ATTN"] = "0"  # the exporters need attention as products and a softmax
     import torch
 

@@ -45,10 +45,9 @@ class DistilBert(nn.Module):
 def change_shufflenet(model: nn.Module) -> nn.Module:
     """Replace the blocks of ShuffleNetV2 that split and shuffle channels by residual ones of the same width.
 
-    PRoof's modified network has no shuffles and 1.477 times the operations. What exactly its authors changed is not
-    known here; this is the simplest change that comes near (1.471): a block's pointwise convolutions see all channels,
-    and its result is added to its input.
-    """
+    PRoof's modified network has no shuffles and 1.477 times the operations. What exactly its authors changed is unknown
+    here; this is the simplest change that comes near (1.471): a block's pointwise convolutions see all channels, and
+    its result is added to its input."""
     for stage in (model.stage2, model.stage3, model.stage4):
         for number, block in enumerate(stage):
             if block.stride == 1:

@@ -1,4 +1,4 @@
-"""How long a test waits for what must come, before it says that it hangs: no test is about the machine's speed."""
+"""How long a test waits for what must come, before it states that it hangs: no test is about the machine's speed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNHURRIED = {"DEEPPROF_EARLY_MS": "60000", "DEEPPROF_FINISH_MS": "60000"}
 
 
 def answer(ask: Callable[[], T]) -> T | None:
-    """Return what `ask` says: nothing while the list whose last or first it asks about is empty."""
+    """Return what `ask` states: nothing while the list whose last or first it asks about is empty."""
     try:
         return ask()
     except IndexError:

@@ -12,7 +12,7 @@ __all__ = ["deepprof_with", "install_package"]
 
 
 def install_package(files: Mapping[str, str], folder: Path) -> None:
-    """Install the package that `files` are, by name, into `folder`/target, as a distribution of its own."""
+    """Install the package that `files` are, by name, into `folder`/target, as its own distribution."""
     source, target = folder / "source", folder / "target"
     source.mkdir()
     for name, text in files.items():

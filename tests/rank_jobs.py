@@ -31,7 +31,7 @@ AHEAD_NS = 50  # the host launches this much before the device begins
 @dataclass(kw_only=True)
 class RankJob:
     """`compute_ns[r, i, k]` is what rank r computes in iteration i before its k-th collective, which then takes
-    `transfer_ns[k]`. The main stream waits for each collective, or with `overlapping` only for an iteration's last.
+    `transfer_ns[k]`. The main stream waits for every collective, or with `overlapping` only for an iteration's last.
     Ranks that are not in `present` run but leave no trace.
     """
 
@@ -69,7 +69,7 @@ class RankJob:
                 now = now if self.overlapping and k < places - 1 else np.maximum(now, free)
 
     def waiting(self) -> npt.NDArray[np.int64]:
-        """Return what each rank waits in each collective for the last of those present."""
+        """Return what each rank waits in every collective for the last of those present."""
         begins = self.begins[list(self.ranks)]
         return begins.max(axis=0) - begins
 
@@ -125,7 +125,7 @@ class RankJob:
         return replace(trace, world_size=self.world_size, collectives=self.arguments(trace))
 
     def steps(self, rank: int, name: int) -> list[Row]:
-        """Return the profiler's steps of a rank, from each iteration's first launch to the next one's."""
+        """Return the profiler's steps of a rank, from every iteration's first launch to the next one's."""
         first = self.starts[rank, :, 0] - AHEAD_NS - 1 + self.at(self.offsets_ns, rank)
         bounds = [*first.tolist(), int(self.ends[-1, -1]) + self.at(self.offsets_ns, rank)] if self.marked else []
         return [span(name + i, *pair) for i, pair in enumerate(pairwise(bounds)) if i >= self.at(self.skipped, rank)]
@@ -160,7 +160,7 @@ def with_shapes(trace: Trace) -> Trace:
 
 
 def facts_of(loops: Sequence[Loop], traces: Sequence[Trace]) -> list[RankFacts]:
-    """Return what each rank says to the others."""
+    """Return what each rank states to the others."""
     return [gather_facts(loops, trace) for trace in traces]
 
 

@@ -1,4 +1,4 @@
-"""No test passes or fails by luck: the same examples in every run, unless somebody explores."""
+"""No test passes or fails by luck: the same examples in every run, unless someone explores."""
 
 from __future__ import annotations
 

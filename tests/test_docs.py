@@ -52,7 +52,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folders(demo: Path, traces: Path, tmp_path: Path) -> dict[str, Path]:
-    """Return where a command that names a file runs: one directory has the layers of a model beside its trace.
+    """Return where a command that names a file runs: one directory has the layers of a model next to its trace.
 
     Files in docs/ are named as from a clone.
     """

@@ -1,4 +1,4 @@
-"""Forward operators have the layer that ran them: programs whose trace says which that is, aligned to a dry run."""
+"""Forward operators have the layer that ran them: programs whose trace states which that is, aligned to a dry run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Int64s = npt.NDArray[np.int64]
 
 @pytest.fixture(scope="session")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the trace and the layers of each program, trained once in a test run."""
+    """Return a folder with the trace and the layers of every program, trained once in a test run."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed (pip install 'deepprof[programs]')")
 
@@ -55,7 +55,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Told:
-    """What the trace of a program says: the outermost operators, the call of a module around each, and the match."""
+    """What the trace of a program states: the outermost operators, the call of a module around each, and the match."""
 
     names: pl.Series  # of all slices
     rows: Int64s  # the rows of the layers, of all slices
@@ -133,7 +133,7 @@ LEAST = 0.97
 def test_a_dry_run_says_of_real_kernels_what_functions_of_modules_say(
     recordings: Path, traces: Path, name: str
 ) -> None:
-    """Forward and backward, with these functions hidden; instances of classes and paths stand for each other."""
+    """Forward and backward, with these functions hidden; instances of classes and paths represent each other."""
     trace = deepprof.read(traces.parent / name)
     told = annotate_all(trace)
     (given,) = give_layers([hide_functions(trace)], read_layers(recordings / "resnet18.layers.json"))

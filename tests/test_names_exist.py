@@ -52,7 +52,7 @@ def texts(file: str) -> str:
 
 
 def exists(name: str, file: str) -> bool:
-    """Whether a name leads to something, seen from the file that it stands in."""
+    """Whether a name leads to something, seen from the file that it is in."""
     if PLACEHOLDER.search(name) or name in ELSEWHERE:
         return True
     if DOTTED.match(name):

@@ -1,4 +1,4 @@
-"""Backward kernels stand under the forward line that made them: networks whose graph says which that is."""
+"""Backward kernels are under the forward line that made them: networks whose graph states which that is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Node = dict[str, str | int | None]
 
 @pytest.fixture(scope="session")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the trace and the truth of each network, trained once in a test run."""
+    """Return a folder with the trace and the truth of every network, trained once in a test run."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed (pip install 'deepprof[programs]')")
 
@@ -92,7 +92,7 @@ def test_steps_taken_one_by_one_are_a_heavy_backward_pass_and_taken_at_once_are_
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_backward_nodes_have_the_layer_of_a_forward_pass_that_was_run_apart(recordings: Path, name: str) -> None:
-    """Without functions of modules; paths and the profiler's names of modules stand for each other, one to one."""
+    """Without functions of modules; paths and the profiler's names of modules represent each other, one to one."""
     traces = give_layers([deepprof.read(recordings / f"{name}.json")], read_layers(recordings / f"{name}.layers.json"))
     (trace,) = traces
     tree = build_tree(trace)

@@ -1,4 +1,4 @@
-"""The wheel holds every module of the tree, the C library's sources where none was built, and no test."""
+"""The wheel contains every module of the tree, the C library's sources where none was built, and no test."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_source_archive_holds_the_page_and_not_its_sources(
     with tarfile.open(archive) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
     assert names >= ASSETS
-    assert not {name for name in names if name.startswith("web/")}  # so that nobody who builds from it needs Node
+    assert not {name for name in names if name.startswith("web/")}  # so that no one who builds from it needs Node
 
 
 def test_the_wheel_has_types_licence_and_command(wheel: zipfile.ZipFile) -> None:

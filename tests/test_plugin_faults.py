@@ -143,7 +143,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check_lines(stderr: str, expected: dict[str, str]) -> None:
-    """Check that each faulty plug-in is named in one line, and nothing else is said."""
+    """Check that each faulty plug-in is named in one line, and nothing else is stated."""
     lines = sorted(stderr.splitlines())
     assert len(lines) == len(expected), stderr
     for line, (name, said) in zip(lines, sorted(expected.items()), strict=True):

@@ -33,7 +33,7 @@ JOB = "gpulog 1\n# made by hand\n" + "".join(map(line, range(20 * KERNELS))) + "
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory into which the package of the page is installed, as a distribution of its own."""
+    """Return a directory into which the package of the page is installed, as its own distribution."""
     files = dict(FILES.findall(PAGE.read_text()))
     assert set(files) == {"pyproject.toml", "deepprof_gpulog.py"}
     return make_once(tmp_path_factory, "gpulog", functools.partial(install_package, files)) / "target"

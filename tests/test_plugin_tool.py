@@ -58,7 +58,7 @@ def plain():
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory into which the package of the page is installed, as a distribution of its own."""
+    """Return a directory into which the package of the page is installed, as its own distribution."""
     assert set(FILES) == {"pyproject.toml", "deepprof_copies.py"}
     return make_once(tmp_path_factory, "copied-bytes", functools.partial(install_package, FILES)) / "target"
 

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 NEAR = 0.03  # of an iteration: a begin that is this close is the true one
 CERTAIN = 0.8  # a headline this sure must be right
 VERDICTS = [program.on_cpu for program in PROGRAMS.values()]
-QUICK = [name for at, name in enumerate(PROGRAMS) if PROGRAMS[name].on_cpu not in VERDICTS[:at]]  # one of each verdict
+QUICK = [name for at, name in enumerate(PROGRAMS) if PROGRAMS[name].on_cpu not in VERDICTS[:at]]  # one of every verdict
 NAMES = slow_unless(QUICK.__contains__, PROGRAMS)
 
 
@@ -74,7 +74,7 @@ def run_once(directory: Path, name: str, device: str = "cpu", *flags: str) -> Re
 
 def run_programs(*arguments: str) -> str:
     """Run `python -m tests.programs` and return what it prints. On the CPU it must not see a GPU: one that is listed
-    could be in use, for all that a trace says."""
+    could be in use, for all that a trace states."""
     seen = {} if "cuda" in arguments else {"CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-W", "error::DeprecationWarning:tests", "-m", "tests.programs", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | seen, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The generated code is that of the .proto files, and says to every client what the comments say of limits."""
+"""The generated code is that of the .proto files, and states to every client what the comments state of limits."""
 
 from __future__ import annotations
 

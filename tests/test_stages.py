@@ -1,4 +1,4 @@
-"""Stages of real and of simulated jobs whose truth is hidden: as many are right as the design asks for."""
+"""Stages of real and of simulated jobs whose truth is hidden: as many are right as the design requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters that only widen what a test looks at: `make test` leaves them out, `make test-all` does not."""
+"""Parameters that only widen what a test examines: `make test` leaves them out, `make test-all` does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def slow_unless(is_quick: Callable[[Any], bool], values: Iterable[Any]) -> list[
 
 
 def first_of_each(key: str, rows: Iterable[Any]) -> list[Any]:
-    """Return rows of a manifest as parameters; only the first with each value of column `key` is not marked `slow`."""
+    """Return rows of a manifest as parameters; only the first with every value of column `key` is not marked `slow`."""
     seen: set[str] = set()
 
     def is_first(row: dict[str, str]) -> bool:

@@ -30,7 +30,7 @@ Seeds were fixed before the miner was tuned, and none was left out.
 
 
 def main() -> None:
-    """Print the whole document or what was asked for."""
+    """Print the whole document or what was requested."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
     parser.add_argument("--section", action="append", choices=SECTIONS, help="this one only; may be repeated")
     parser.add_argument("--verbose", action="store_true", help="one line per case and look, before the tables")
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def run(section: str, verbose: bool, only: str, workers: int) -> list[str]:
-    """Return a section's tables, the time it took told on the side."""
+    """Return a section's tables, the time it needed told on the side."""
     begin = time.perf_counter()
     chosen = [case for case in cases(section) if only in f"{case.row} {case.number}"]
     outcomes = [outcome for some in each(look_at, chosen, workers) for outcome in some]
@@ -56,7 +56,7 @@ def run(section: str, verbose: bool, only: str, workers: int) -> list[str]:
 
 
 def show(chosen: list[Case], outcomes: list[Outcome]) -> None:
-    """Print a line per look, below each case's own where there is more to say of it."""
+    """Print a line per look, below each case's own where there is more to state of it."""
     for case in chosen:
         print(f"{case.section}/{case.row}/{case.number}: {case.about}")
         print(*(told(o) for o in outcomes if (o.row, o.number) == (case.row, case.number)), sep="\n")

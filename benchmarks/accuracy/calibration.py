@@ -1,4 +1,4 @@
-"""Whether a confidence means what it says: how many of the loops given so much of it are right."""
+"""Whether a confidence means what it states: how many of the loops given this much of it are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what comes back every so many iterations was seen, and called by its name."""
+"""Whether what comes back every this many iterations was seen, and called by its name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.accuracy.tables import Better, Table
 from benchmarks.accuracy.truth import Cycle, Made
 from deepprof.mining import MinedLoop
 
-MIN_CYCLE_TIMES = 3  # times that a cycle must have come back in whole iterations to be asked for
+MIN_CYCLE_TIMES = 3  # times that a cycle must have come back in whole iterations to be requested
 KINDS = ("evaluation", "checkpoint", "statistics")
 
 
@@ -26,7 +26,7 @@ def see(made: Made, loops: Sequence[MinedLoop]) -> tuple[tuple[Seen, ...], int]:
     """Return which of the true cycles were found, and how many were found that are not true.
 
     Only jobs of a single loop are asked, by the found loop nearest to it: with more of them, a cycle of the whole job
-    is none of each loop.
+    is none of every loop.
     """
     if len(made.truths) != 1 or not loops:
         return tuple(Seen(c.kind, found=False, named=False) for c in asked(made)), 0
@@ -37,7 +37,7 @@ def see(made: Made, loops: Sequence[MinedLoop]) -> tuple[tuple[Seen, ...], int]:
 
 
 def asked(made: Made) -> list[Cycle]:
-    """Return the cycles that a capture shows often enough to be asked for."""
+    """Return the cycles that a capture shows often enough to be requested."""
     times = int(made.truths[0].whole.sum()) if len(made.truths) == 1 else 0
     return [c for c in made.cycles if c.kind in KINDS and MIN_CYCLE_TIMES * c.every <= times]
 

@@ -1,6 +1,6 @@
 """Random jobs: all knobs drawn together, most jobs with modest noise, some with heavy.
 
-The seeds are fixed: the first block is what the miner may be tuned with, the second one is not looked at for that.
+The seeds are fixed: the first block is what the miner may be tuned with, the second one is not examined for that.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def adversarial(rng: Rng) -> Knobs:
 
 
 def in_turns(rng: Rng) -> Knobs:
-    """Return two models, one after the other or for long stretches in turn."""
+    """Return two models, one after the other or for long sections in turn."""
     return transformer(rng) | {"stretches": int(rng.choice([2, 2, 4, 7])), "similar": bool(rng.random() < 0.4)}
 
 
@@ -176,7 +176,7 @@ def draw_micro(rng: Rng, job: Job) -> Knobs:
 
 
 def draw_iterations(rng: Rng, job: Job) -> int:
-    """Return how many iterations: three whole ones at least, more after autotuning, eight for each stretch of many."""
+    """Return how many iterations: three whole ones at least, more after autotuning, eight for every section of many."""
     fewest = MIN_DRAWN_ITERATIONS + (job.cut_start > 0) + (job.cut_end > 0) + 3 * job.autotuned
     fewest = max(fewest, 8 * job.stretches if job.stretches > 1 else 0)
     return min(MAX_DRAWN_ITERATIONS, max(fewest, round(between(rng, *SYMBOLS) / job.size)))

@@ -89,12 +89,12 @@ class Book:
 
     @property
     def optimizer(self) -> npt.NDArray[np.bool_]:
-        """Whether a name says that it is an optimizer's."""
+        """Whether a name states that it is an optimizer's."""
         return np.array(["Adam" in name or name.startswith("multi_tensor") for name in self.numbers], bool)
 
 
 def draw_shape(rng: Rng, layers: int) -> Shape:
-    """Return a model of so many layers."""
+    """Return a model of this many layers."""
     if rng.random() < 0.25:
         layer, widths = CONVOLUTION, int(rng.integers(1, 5))
     else:

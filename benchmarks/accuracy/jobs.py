@@ -9,13 +9,13 @@ from dataclasses import dataclass, fields
 class Job:
     """A training job as a sequence of kernels; sizes are in kernels, `…_every` in iterations, 0 is never.
 
-    Rates are means per iteration, except for `substitutions`, which is the probability of each kernel.
+    Rates are means per iteration, except for `substitutions`, which is the probability of every kernel.
     """
 
     seed: int = 0
     iterations: int = 40
 
-    # The model: layers come in `stages` of different blocks; each layer runs `experts` times a block of its own.
+    # The model: layers come in `stages` of different blocks; each layer runs `experts` times its own block.
     layers: int = 12
     stages: int = 1
     forward: int = 11
@@ -42,7 +42,7 @@ class Job:
     statistics: int = 12
     growth_every: int = 0  # one kernel more, for good
 
-    # Several loops: stretches of many iterations, two models taking turns; `similar` ones share their blocks.
+    # Several loops: sections of many iterations, two models taking turns; `similar` ones share their blocks.
     stretches: int = 1
     similar: bool = False
 

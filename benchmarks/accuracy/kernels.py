@@ -24,7 +24,7 @@ NAMES_PER_KERNEL = 0.6  # a block's own kernels repeat some of its own names
 class Names:
     """The kernel names of one job as symbols 0, 1, …, each with its coarse symbol: the one it is a variant of.
 
-    `coarse[s]` stands for what is left of name `s` without its template arguments.
+    `coarse[s]` represents what is left of name `s` without its template arguments.
     """
 
     def __init__(self, coarse: Iterable[int] = ()) -> None:
@@ -48,7 +48,7 @@ class Names:
         return self._variants[symbol, which]
 
     def variants(self, symbols: Ints, which: int) -> Ints:
-        """Return that variant of each symbol."""
+        """Return that variant of every symbol."""
         different, index = np.unique(symbols, return_inverse=True)
         return np.array([self.variant(s, which) for s in different.tolist()], np.int64)[index]
 
@@ -63,7 +63,7 @@ def kernels_of(symbols: Ints, rng: np.random.Generator) -> Kernels:
 
 
 def draw_block(size: int, shared: Ints, own: float, names: Names, rng: np.random.Generator) -> Kernels:
-    """Return a block of `size` kernels: a share of names of its own, the others shared, the first of them mostly.
+    """Return a block of `size` kernels: a share of its own names, the others shared, the first of them mostly.
 
     Element-wise additions and copies are everywhere; the matrix products of a layer are its own.
     """

@@ -45,7 +45,7 @@ class Tape:
 
 
 def make_job(job: Job) -> Made:
-    """Return the job's sequence and its truth. Model, course and times have random numbers of their own."""
+    """Return the job's sequence and its truth. Model, course and times have random their own numbers."""
     names = Names()
     program = make_program(job, names, np.random.default_rng([job.seed, 0]))
     return lay_out(job, program, names)
@@ -92,12 +92,12 @@ class Course:
 
 
 def due(every: int, number: int) -> bool:
-    """Return whether it is the last iteration of so many."""
+    """Return whether it is the last iteration of this many."""
     return every > 0 and number % every == every - 1
 
 
 def order(job: Job, loops: int, rng: np.random.Generator) -> list[int]:
-    """Return the loop of each iteration: the loops take turns for long stretches of different lengths."""
+    """Return the loop of every iteration: the loops need turns for long sections of different lengths."""
     share = rng.uniform(0.6, 1.4, job.stretches)
     ends = np.round(share.cumsum() / share.sum() * job.iterations).astype(int)
     stretch = np.searchsorted(ends, np.arange(job.iterations), side="right")
@@ -155,7 +155,7 @@ def jittered(gaps: Floats, job: Job) -> Floats:
 
 
 def cycles_of(job: Job, program: Program) -> tuple[Cycle, ...]:
-    """Return what comes back every so many iterations."""
+    """Return what comes back every this many iterations."""
     passes = job.eval_passes * len(program.evaluation)
     known = [
         Cycle(job.eval_every, passes, "evaluation"),

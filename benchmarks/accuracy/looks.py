@@ -19,7 +19,7 @@ LOOKS = ("kernels", "gaps")
 
 @dataclass(frozen=True)
 class Case:
-    """One sequence to look at: the row of a table that it belongs to, its number there, how to make it, what it is."""
+    """One sequence to examine: the row of a table that it belongs to, its number there, how to make it, what it is."""
 
     section: str
     row: str
@@ -39,9 +39,9 @@ class FoundLoop:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one look at one case showed; `loops` has confidence, right and fully right of each loop found.
+    """What one look at one case showed; `loops` has confidence, right and fully right of every loop found.
 
-    `cycles` says which true cycles were seen, `strays` counts those that are not true.
+    `cycles` states which true cycles were seen, `strays` counts those that are not true.
     """
 
     section: str
@@ -70,9 +70,9 @@ def mined(made: Made, evidence: Evidence) -> MiningResult:
 
 
 def look_at(case: Case) -> list[Outcome]:
-    """Return the outcomes of all looks at a case; gaps are looked at only where there are some.
+    """Return the outcomes of all examines a case; gaps are examined only where there are some.
 
-    Where waits are known, the times are looked at as a whole.
+    Where waits are known, the times are examined as a whole.
     """
     made = case.make()
     if made.syncs is not None:

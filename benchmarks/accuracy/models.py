@@ -12,7 +12,7 @@ from benchmarks.accuracy.kernels import NONE, Ints, Kernels, Names, draw_block, 
 
 @dataclass(frozen=True)
 class SimulatedModel:
-    """A model's blocks; `backward` holds those of the layers that are trained, in the order in which they run."""
+    """A model's blocks; `backward` contains those of the layers that are trained, in the order in which they run."""
 
     pre: Kernels
     forward: tuple[Kernels, ...]
@@ -33,9 +33,9 @@ class SimulatedModel:
 
 @dataclass(frozen=True)
 class Program:
-    """What a job runs: an iteration for each loop, and what happens now and then.
+    """What a job runs: an iteration for every loop, and what happens now and then.
 
-    `places` says for each loop where statistics are taken, and where its graph grows.
+    `places` states for every loop where statistics are taken, and where its graph grows.
     """
 
     loops: tuple[Kernels, ...]

@@ -89,7 +89,7 @@ class Noise:
 
 
 def make_noise(job: Job, names: Names, symbols: Ints, rng: np.random.Generator) -> Noise:
-    """Return the noise for a job that uses these symbols: half of what it inserts are names of its own."""
+    """Return the noise for a job that uses these symbols: half of what it inserts are its own names."""
     used = np.unique(symbols)
     foreign = np.concatenate([names.new(6), rng.choice(used, min(6, len(used)), replace=False)])
     bucketed = used[rng.random(len(used)) < job.bucket_share]

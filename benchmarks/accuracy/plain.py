@@ -1,7 +1,7 @@
 """Loops without inner loops, and single passes, both with times: which of the true loops are refused.
 
 Benchmarks of one kernel, solvers, simulations and tiny models repeat a few kernels; layers of one pass do so, too. What
-tells them apart lies in the times, in what recurs with each repetition, and in what runs before and after.
+tells them apart is in the times, in what recurs with every repetition, and in what runs before and after.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def make_loop(seed: int, kind: Callable[[Rng], PlainLoop]) -> Made:
 
 
 def edge(size: int, own: Ints, names: Names, rng: Rng) -> Kernels:
-    """Return what runs before or after a loop: kernels of its own mostly."""
+    """Return what runs before or after a loop: its own kernels mostly."""
     foreign = rng.random(size) < FOREIGN
     return kernels_of(np.where(foreign, names.new(max(1, size))[:size], rng.choice(own, size)), rng)
 
@@ -171,7 +171,7 @@ def timed(shown: Kernels, names: Names, seed: int, fed: Ints, read: Ints) -> Mad
 
 
 def marked(places: Ints, size: int) -> Bools:
-    """Return which of so many kernels are at one of the places."""
+    """Return which of this many kernels are at one of the places."""
     marks: Bools = np.zeros(size + 1, bool)
     marks[places] = True
     return marks[:size]

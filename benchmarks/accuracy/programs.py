@@ -1,7 +1,7 @@
 """Random jobs in the order of their kernels: evaluation, growth, shape buckets, accumulation, and several together.
 
-The kinds and their ranges are those at which the miner failed on jobs that somebody else had drawn. Seeds are split:
-`fit` may be looked at while the miner is changed, `look` now and then, and of `sealed` only the summary is shown.
+The kinds and their ranges are those at which the miner failed on jobs that someone else had drawn. Seeds are split:
+`fit` may be examined while the miner is changed, `look` now and then, and of `sealed` only the summary is shown.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Course:
         self.append(self.rows, kernels)
 
     def do_more(self, done: int) -> None:
-        """Append what follows so many iterations: an evaluation, a checkpoint."""
+        """Append what follows this many iterations: an evaluation, a checkpoint."""
         if self.program.eval_every and done % self.program.eval_every == 0:
             for _ in range(self.program.eval_passes):
                 self.append(self.asides, self.tested)

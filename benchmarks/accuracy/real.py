@@ -1,6 +1,6 @@
 """Real traces, scored against the annotations that were hidden from the miner.
 
-Three ways to look at each trace: with the framework's own ranges and the launches (the user's annotations hidden),
+Three ways to examine every trace: with the framework's own ranges and the launches (the user's annotations hidden),
 with launches only (all ranges hidden), and with nothing but the order of the kernels.
 """
 
@@ -66,13 +66,13 @@ def look_at(traces: Path, file: str) -> list[Row]:
 
 
 def main_sequences(trace: Trace) -> list[Sequence]:
-    """Return the main stream of each device."""
+    """Return the main stream of every device."""
     main = classify_streams(trace).filter(role="main").select("device", "stream").rows()
     return [main_sequence(trace, device, stream) for device, stream in main]
 
 
 def looks(known: Evidence) -> dict[str, Evidence]:
-    """Return the evidence of each look."""
+    """Return the evidence of every look."""
     return {look: hide(known, trusts) for look, trusts in HIDDEN.items()} | {"kernels": Evidence()}
 
 

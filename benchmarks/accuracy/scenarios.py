@@ -11,9 +11,9 @@ from benchmarks.accuracy.jobs import Job
 from benchmarks.accuracy.layout import make_job
 from benchmarks.accuracy.looks import Case
 
-GAP_US = 300.0  # loading a batch; about what one layer takes
+GAP_US = 300.0  # loading a batch; about what one layer needs
 
-# Each scenario is captured three times, where it does not say itself how: from before the loop on, from its first
+# Each scenario is captured three times, where it does not state itself how: from before the loop on, from its first
 # kernel on, and from within an iteration to within another.
 CAPTURES: tuple[dict[str, Any], ...] = ({}, {"prologue": 0}, {"cut_start": 0.4, "cut_end": 0.5})
 
@@ -75,7 +75,7 @@ SCENARIOS = {
 
 
 def cases() -> Iterator[Case]:
-    """Yield the captures of each scenario, each of a job of its own."""
+    """Yield the captures of every scenario, each of its own job."""
     for name, job in SCENARIOS.items():
         for seed, capture in enumerate(CAPTURES):
             taken = replace(job, seed=seed, **chosen(job, capture))

@@ -20,7 +20,7 @@ ROTATIONS = 5  # tried, the most frequent ones
 
 
 class Found(Protocol):
-    """What a found loop must tell: its period, how sure it is, and the starts of its whole iterations."""
+    """What a found loop must show: its period, how sure it is, and the starts of its whole iterations."""
 
     @property
     def period(self) -> int: ...
@@ -47,7 +47,7 @@ class Score:
 
 
 def mean(scores: Sequence[Score]) -> Score:
-    """Return the mean of each figure."""
+    """Return the mean of every figure."""
     return Score(*np.mean([astuple(s) for s in scores], axis=0).tolist()) if scores else Score()
 
 

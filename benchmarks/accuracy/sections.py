@@ -79,7 +79,7 @@ def tables(section: str, outcomes: Sequence[Outcome], traces: Path = real.TRACES
 
 
 def cycles_table(jobs: str, outcomes: Sequence[Outcome]) -> Table:
-    """Return what came back every so many iterations, by kernels alone."""
+    """Return what came back every this many iterations, by kernels alone."""
     looks = [o for o in outcomes if o.look == LOOKS[0]]
     return cycles.table(jobs, [c for o in looks for c in o.cycles], sum(o.strays for o in looks))
 
@@ -158,7 +158,7 @@ def figures(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def block_table(block: str, outcomes: Sequence[Outcome]) -> Table:
-    """Return one row per look at a block of random jobs."""
+    """Return one row per examine a block of random jobs."""
     columns: dict[str, Better] = {"look": "key", "jobs": "same", "loops": "any", "period": "more", "count": "more"}
     columns |= {"F1": "more", f"F1 ≥ {RIGHT}": "more", "phase": "more", "right": "more", "fully right": "more"}
     note = (
@@ -214,7 +214,7 @@ SINGLE = (
 
 
 def real_tables(rows: Sequence[real.Row]) -> list[Table]:
-    """Return the table of real traces, and the summary that a reader looks for first."""
+    """Return the table of real traces, and the summary that a reader searches for first."""
     columns: dict[str, Better] = {"trace": "key", "kernels": "same", "markers": "same", "look": "key"}
     columns |= {"period": "same", "iterations": "about", "F1": "more", "confidence": "any"}
     note = (

@@ -28,7 +28,7 @@ from deepprof.mining import Evidence
 
 EVALUATED = 0.35  # of the iteration: what an evaluation runs of it, roughly the forward pass
 
-# Where an iteration is: between two ranges of that name, or an equal part of a stream known to hold so many.
+# Where an iteration is: between two ranges of that name, or an equal part of a stream known to hold this many.
 ITERATIONS: dict[str, str | int] = {
     "tb-resnet50-nw0": "ProfilerStep",
     "tb-resnet50-nw4-d": "ProfilerStep",
@@ -70,7 +70,7 @@ class Taken:
 
 
 def cases(traces: Path = TRACES) -> Iterator[Case]:
-    """Yield all settings for each trace."""
+    """Yield all settings for every trace."""
     for trace in ITERATIONS:
         for seed, setting in enumerate(SETTINGS):
             yield Case("semireal", f"{trace}: {setting}", seed, partial(make_case, traces, trace, setting, seed))

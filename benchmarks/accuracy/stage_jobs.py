@@ -1,4 +1,4 @@
-"""Simulated jobs whose stages are known: plain ones, and those in which the stages are hard to tell apart.
+"""Simulated jobs whose stages are known: plain ones, and those in which the stages are hard to distinguish.
 
 A kernel's stage is told by a range of the main thread that is taken out of the recording (`§forward`); what the thread
 of the backward pass launches is the backward pass, forward kernels that it runs once more too.
@@ -36,14 +36,14 @@ Build = Callable[[SimulatedModel, SimulatedModel, int], Iterable[Step]]
 
 @dataclass(frozen=True, slots=True)
 class StagedJob:
-    """A recording without marks, and the true stage of each row of its device events, null for what has none."""
+    """A recording without marks, and the true stage of every row of its device events, null for what has none."""
 
     trace: Trace
     truth: pl.Series
 
 
 def make_jobs() -> Iterator[tuple[str, StagedJob]]:
-    """Yield the jobs of each kind with the kind's name."""
+    """Yield the jobs of every kind with the kind's name."""
     for name, build in KINDS.items():
         for seed in SEEDS:
             yield name, make_staged(name, build, seed)
@@ -59,7 +59,7 @@ def make_staged(name: str, build: Build, seed: int) -> StagedJob:
 
 
 def _marked(stage: str, steps: Iterable[Step]) -> Iterator[Step]:
-    """Yield steps within the range that tells their stage."""
+    """Yield steps within the range that shows their stage."""
     yield Open(f"{MARK}{stage}")
     yield from steps
     yield Close()
@@ -136,7 +136,7 @@ def read_document(document: object) -> Trace:
 
 
 def _hide(trace: Trace) -> StagedJob:
-    """Return a recording without marks, and the stage of each device event by the mark around its launch."""
+    """Return a recording without marks, and the stage of every device event by the mark around its launch."""
     names = trace.names.gather(trace.annotations["name_id"])
     marks = trace.annotations.filter(names.str.starts_with(MARK)).with_columns(
         stage=names.filter(names.str.starts_with(MARK)).str.strip_prefix(MARK)
@@ -161,7 +161,7 @@ def _hide(trace: Trace) -> StagedJob:
 
 
 def without(trace: Trace, **tables: pl.DataFrame) -> Trace:
-    """Return a recording with other tables of records in the place of its own, and the accounting that fits."""
+    """Return a recording with other tables of records in its own place, and the accounting that fits."""
     less = sum(getattr(trace, name).height - table.height for name, table in tables.items())
     accounting = replace(trace.accounting, read=trace.accounting.read - less, kept=trace.accounting.kept - less)
     return replace(trace, **tables, accounting=accounting)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """How many kernels are given the stage that they are part of, where that is known and hidden.
 
-The truth of a real trace is what its own ranges, modules and functions say of a kernel's launch. Three looks: `all`
+The truth of a real trace is what its own ranges, modules and functions state of a kernel's launch. Three looks: `all`
 hides nothing (and is the truth of real traces), `operators` hides ranges, modules and functions, `kernels` hides all
 that the host recorded.
 """

@@ -29,7 +29,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Cycle:
-    """What comes back every so many iterations, and how many kernels that adds."""
+    """What comes back every this many iterations, and how many kernels that adds."""
 
     every: int
     extra: int
@@ -40,11 +40,10 @@ class Cycle:
 class Made:
     """A sequence of symbols with its truth: a row per loop, none for a sequence that has no loop.
 
-    `asides` are loops that are there as well, but that nobody has to find: the passes of an evaluation. `coarse` gives
-    for each symbol the one that it is a variant of, `optimizer` whether it is a kernel of the optimizer; `gaps` is idle
-    time before each kernel, `copies` and `syncs` mark kernels that follow a copy from the host or a wait. `micro` is
-    the length of a micro-batch, where there are several each.
-    """
+    `asides` are loops that are there as well, but that no one has to find: the passes of an evaluation. `coarse` gives
+    for every symbol the one that it is a variant of, `optimizer` whether it is a kernel of the optimizer; `gaps` is
+    idle time before each kernel, `copies` and `syncs` mark kernels that follow a copy from the host or a wait. `micro`
+    is the length of a micro-batch, where there are several each."""
 
     symbols: Ints
     truths: tuple[Truth, ...]

@@ -11,11 +11,11 @@ from typing import TypeVar
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-CHUNKS = 12  # per worker: so many that none waits long for another
+CHUNKS = 12  # per worker: this many that none waits long for another
 
 
 def each(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int = 0) -> list[Result]:
-    """Return `work` done on each task by that many processes, as many as there are cores by default; 1 is this one."""
+    """Return `work` done on every task by that many processes, as many as there are cores by default; 1 is this one."""
     workers = workers or os.cpu_count() or 1
     if workers == 1 or len(tasks) <= 1:
         return [work(task) for task in tasks]

@@ -1,1 +1,1 @@
-"""Traces with a known verdict, and how often the diagnosis's headline is it (`make cases`)."""
+"""Traces with a recognized verdict, and how often the diagnosis's headline is it (`make cases`)."""

@@ -74,7 +74,7 @@ SOURCES = {
 
 
 def main() -> None:
-    """Print the document, or the tables of what was asked for."""
+    """Print the document, or the tables of what was requested."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cases", description=__doc__)
     parser.add_argument("--source", action="append", choices=SOURCES, help="these cases only; may be repeated")
     parser.add_argument("--only", default="", help="cases whose name contains this")

@@ -28,7 +28,7 @@ Int64s = npt.NDArray[np.int64]
 
 NEW_IDS = 3_000_000_000  # correlations that no recorder reaches
 SILENT_NS = 1_500_000  # between two calls of a host that does something else
-COLLECTS, WORKER = "statistics.py(41): collect", 90_007  # what a thread beside the launching one does
+COLLECTS, WORKER = "statistics.py(41): collect", 90_007  # what a thread next to the launching one does
 FRAMES = (  # of scripts around the loop; the outer ones are open all the time
     "train_imagenet_dataloader.py(12): <module>",
     "/home/user/data_loading_experiments/train.py(201): main",
@@ -37,7 +37,7 @@ FRAMES = (  # of scripts around the loop; the outer ones are open all the time
 
 
 def add_rows(trace: Trace, name: str, starts: Int64s, ns: int | Int64s, **columns: int | str) -> Trace:
-    """Return the trace with host events `name`, runtime calls of its process where `columns` do not say otherwise."""
+    """Return the trace with host events `name`, runtime calls of its process where `columns` do not state otherwise."""
     process = trace.host_events["process"].drop_nulls().head(1).to_list() or [0]
     values = {"process": process[0], "category": "runtime", "name_id": len(trace.names), **columns}
     rows = pl.DataFrame({"start_ns": starts, "end_ns": starts + ns}).with_columns(
@@ -50,7 +50,7 @@ def add_rows(trace: Trace, name: str, starts: Int64s, ns: int | Int64s, **column
 
 
 def grid(trace: Trace, every_ns: int) -> Int64s:
-    """Return times every so many nanoseconds over the capture."""
+    """Return times every this many nanoseconds over the capture."""
     work = trace.device_events
     return np.arange(int(work["start_ns"].min()), int(work["end_ns"].max()), every_ns, dtype=np.int64)  # type: ignore[arg-type]
 
@@ -109,7 +109,7 @@ def add_flushes(trace: Trace) -> Trace:
 
 
 def add_side_stream(trace: Trace, every_ns: int = 400_000, ns: int = 40_000) -> Trace:
-    """Return the trace with kernels on a stream of their own beside long ones, launched by a helper thread."""
+    """Return the trace with kernels on their own stream next to long ones, launched by a helper thread."""
     slot = pl.col("start_ns") // every_ns
     length = pl.col("end_ns") - pl.col("start_ns")
     long = trace.device_events.filter((pl.col("activity") == "kernel") & (length > 2 * ns))

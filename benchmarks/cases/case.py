@@ -24,9 +24,8 @@ class Case:
     `also` are headlines that are as true: two causes of about one size, or one seen with less evidence. `never` are
     rules that may not be among the findings, told as a cause or as a symptom. `loops` are the fewest and the most loops
     that there are, and `iterations` how many whole ones the first of them has, where the case is about that. `counts`
-    is what the user says of them, as in the paper. `finds` are a rule that must be among the findings and the function
-    that it must name, as a profiler writes it.
-    """
+    is what the user states of them, as in the paper. `finds` are a rule that must be among the findings and the
+    function that it must name, as a profiler writes it."""
 
     section: str
     name: str
@@ -42,7 +41,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the diagnosis says of a case."""
+    """What the diagnosis states of a case."""
 
     case: Case
     headline: str
@@ -93,7 +92,7 @@ def judge_analysis(case: Case, analysis: Analysis) -> Verdict:
 
 
 def _list_lines(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """Yield the rule of each finding that names a function, and the function."""
+    """Yield the rule of every finding that names a function, and the function."""
     for finding in analysis.findings:
         place = finding.location or {}
         if "file" in place:

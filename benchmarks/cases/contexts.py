@@ -1,4 +1,4 @@
-"""Jobs whose mistake has a line: made by hand with Python functions and operators, each beside the same job put right.
+"""Jobs whose mistake has a line: made by hand with Python functions and operators, each next to the same job put right.
 
 They are the cases of DeepContext (section 6) that do not need a certain device, and its analyses one by one.
 """
@@ -31,8 +31,8 @@ NODE = "autograd::engine::evaluate_function: "
 class Call:
     """A function with the operators that it runs, a kernel each: name and µs of the kernel.
 
-    `host_us` is what the function does besides launching, `growth_us` by how much more of that in each iteration.
-    `backward` are the µs of the backward kernel of each operator that has one; `again` are operators of these that run
+    `host_us` is what the function does besides launching, `growth_us` by how much more of that in every iteration.
+    `backward` are the µs of the backward kernel of every operator that has one; `again` are operators of these that run
     again before it, as where activations are not kept. `operands` are the shapes and types of
     an operator's operands, as JSON, where they are recorded; `called` names kernels that are not named after theirs.
     """
@@ -75,7 +75,7 @@ class _HandWriter:
         return self.names.index(text)
 
     def open(self, name: str, category: str, thread: int = MAIN, **more: object) -> Row:
-        """Begin a function or an operator now; the caller says when it ends."""
+        """Begin a function or an operator now; the caller states when it ends."""
         row: Row = {"start_ns": self.ns(self.now), "process": 1, "thread": thread, "category": category}
         self.host.append(row | {"name_id": self.name(name)} | more)
         return self.host[-1]
@@ -130,7 +130,7 @@ class _HandWriter:
         )
 
     def run_backward(self, each: _Backward) -> None:
-        """Run a backward node; what runs again in it has a number of its own, what computes the gradient has none."""
+        """Run a backward node; what runs again in it has its own number, what computes the gradient has none."""
         if each.again_us is None:
             self.run(each.node, each.kernel_us, ENGINE_THREAD, sequence=each.sequence, forward_thread=1)
             return

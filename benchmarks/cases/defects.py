@@ -47,7 +47,7 @@ LOAD_NS = 2_000_000_000  # of a module, in the call that needs it first
 USUAL_NS = 150_000  # that a batch which is ready takes
 EXTRA_STREAM = 31
 EAGER_PACE = 2.0
-SHORT_NS = 15_000, 60_000  # of kernels that take longer than their launches, in iterations of milliseconds
+SHORT_NS = 15_000, 60_000  # of kernels that last longer than their launches, in iterations of milliseconds
 FULL_NBYTES = 80_000_000_000
 SMALL_NBYTES, MASKED_NBYTES = 4_096, 2_000_000_000
 UPDATE = "void tensorflow::functor::ApplyAdamKernel<float, false>(int, float*, float*, float*, float const*)"
@@ -72,7 +72,7 @@ def plan_allocating(request: SimulationRequest, *, share: float) -> RankPlan:
 
 
 def plan_slower_loader(request: SimulationRequest, *, named: bool) -> RankPlan:
-    """What the host does before an iteration takes longer every time: loading data, or operators that are not named."""
+    """What the host does before an iteration lasts longer every time: loading data, or operators that are not named."""
     training = draw_training(request.random, reads=True)
     whole = training.model.device_ns
 
@@ -147,7 +147,7 @@ def plan_silence(request: SimulationRequest) -> RankPlan:
 
 
 def plan_device_copies(request: SimulationRequest, *, hidden: bool) -> RankPlan:
-    """Large copies within the device, on the main stream or beside the computation."""
+    """Large copies within the device, on the main stream or next to the computation."""
     training = draw_training(request.random, reads=False)
     nbytes = round(0.35 * training.model.device_ns * DEVICE_BYTES_PER_NS)
     stream = EXTRA_STREAM if hidden else MAIN_STREAM

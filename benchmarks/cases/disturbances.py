@@ -1,4 +1,4 @@
-"""What recorders and systems do to a trace: each takes one and returns it disturbed; the job in it stays the same.
+"""What recorders and systems do to a trace: each needs one and returns it disturbed; the job in it stays the same.
 
 Tables in, tables out: times bent, names changed, records left out. Nothing here changes why a device waits.
 `benchmarks/cases/additions.py` adds records.

@@ -1,4 +1,4 @@
-"""The names of other frameworks: one job as PyTorch, JAX, TensorFlow or a program of its own would have left it."""
+"""The names of other frameworks: one job as PyTorch, JAX, TensorFlow or its own program would have left it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KERNELS = {
 LOADERS = {"jax": "next_batch", "tensorflow": "IteratorGetNext", "native": "load_batch"}
 STEPS = {"jax": "step[train]#", "tensorflow": "step[train]#", "native": "iteration "}
 KEPT = ("nccl", "void tensorflow::")
-# TensorFlow computes elements by Eigen, products by the vendor's libraries, and the rest in operators of its own.
+# TensorFlow computes elements by Eigen, products by the vendor's libraries, and the rest in its own operators.
 BY_VENDOR = ("ampere_", "sm80_", "void cudnn::")
 ELEMENTS = "elementwise_kernel<"
 OPERATOR = "void Operator{n}Kernel<float>(float const*, float*, int)"

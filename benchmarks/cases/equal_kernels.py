@@ -1,6 +1,6 @@
 """Ranks with kernels of equal launch shapes: one on a slower device, one with more work, and none of both.
 
-The simulator draws a grid for each call; here a kernel has the same one in every call and on every rank, as in a job.
+The simulator draws a grid for every call; here a kernel has the same one in every call and on every rank, as in a job.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def load_equal(scenario: str, ranks: int, more: float, scratch: Path) -> list[Tr
 
 
 def give_grids(trace: Trace, more: float = 1.0) -> Trace:
-    """Return the trace with a grid for each name of a kernel, `more` times as large."""
+    """Return the trace with a grid for every name of a kernel, `more` times as large."""
     names = trace.names.gather(trace.device_events["name_id"].gather(trace.launch_shapes["event"]))
     grid = (16 * more * names.str.len_chars()).cast(pl.UInt64).alias("grid")
     return replace(trace, launch_shapes=trace.launch_shapes.with_columns(grid))

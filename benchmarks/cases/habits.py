@@ -1,4 +1,4 @@
-"""What people do in programs of their own: losses that are kept, forward passes alone, training without a device."""
+"""What people do in their own programs: losses that are kept, forward passes alone, training without a device."""
 
 from __future__ import annotations
 

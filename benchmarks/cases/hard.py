@@ -1,6 +1,6 @@
 """Hard cases: disturbed traces whose verdict stays, jobs with two mistakes, and healthy jobs that look ill.
 
-The simulated ones have seeds of their own; the verdict of a mixture is the mistake whose removal saves most, which a
+The simulated ones have their own seeds; the verdict of a mixture is the mistake whose removal saves most, which a
 test checks by simulating the job without it.
 """
 
@@ -52,7 +52,7 @@ DISTURBANCES: dict[str, Disturb] = {
 }
 BASES = ("healthy", "input-bound", "sync-bound", "launch-bound", "allocator-bound", "copy-bound", "logging")
 REAL_BASES = ("tb-resnet50-nw0", "tb-resnet50-nw4", "param-linear", "tl-resnet-ckpt", "hta-nccl-parser")
-# Pairs that were wrong once, beside two simulated jobs and a real one per disturbance.
+# Pairs that were wrong once, next to two simulated jobs and a real one per disturbance.
 ONCE_WRONG = (
     ("sync-bound", "device clock 2 ms ahead"),
     ("launch-bound", "device clock 50 µs ahead"),
@@ -63,7 +63,7 @@ ONCE_WRONG = (
     ("tb-resnet50-nw0", "side stream"),
 )
 # What cannot be seen any more once it is disturbed: without ranges nothing says that data is loaded, and two iterations
-# that are left say nothing.
+# that are left state nothing.
 INSTEAD = {
     ("input-bound", "no ranges"): ("host-bound",),
     ("tb-resnet50-nw0", "no ranges"): ("input-bound", "host-bound"),
@@ -94,7 +94,7 @@ MIXTURES: tuple[tuple[Mistakes, tuple[str, ...]], ...] = (
     (Mistakes(copies=0.5), ("copy-bound",)),
 )
 MIXTURE_SEED = 401
-# A job, its labels, and what may not be said of it.
+# A job, its labels, and what may not be stated of it.
 LOOKALIKES: dict[str, tuple[Job, tuple[str, ...], tuple[str, ...]]] = {
     "loader hidden behind computation": (Job(lookalikes.plan_hidden_loader), (HEALTHY,), ("input-bound",)),
     "host waits at every end": (Job(lookalikes.plan_patient_host), (HEALTHY,), ("sync-bound",)),

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 PINNED_BYTES_PER_NS = 23.5  # of the simulated machine
-LAUNCH_NS = 14_000  # of the host, with the reading of its own clock
+LAUNCH_NS = 14_000  # of the host, with its own reading clock
 TINY_NS = 3_000
 
 
@@ -72,14 +72,14 @@ def plan_patient_host(request: SimulationRequest) -> RankPlan:
 
 
 def plan_hidden_copies(request: SimulationRequest) -> RankPlan:
-    """Copies run for most of the time, all of them beside computation."""
+    """Copies run for most of the time, all of them next to computation."""
     training = draw_training(request.random, reads=False)
     nbytes = round(0.7 * training.model.device_ns * PINNED_BYTES_PER_NS)
     return RankPlan(build=replace(training, model=replace(training.model, batch_nbytes=nbytes)).build)
 
 
 def plan_slow_start(request: SimulationRequest) -> RankPlan:
-    """The first four iterations take twice as long as the others: clocks rise, caches fill."""
+    """The first four iterations last twice as long as the others: clocks rise, caches fill."""
     training = draw_training(request.random, reads=True)
     return RankPlan(build=lambda index: slow_down(training.build(index), 2.0 if index < 4 else 1.0), warmup=4)
 
@@ -91,7 +91,7 @@ def plan_long_first(request: SimulationRequest) -> RankPlan:
 
 
 def plan_checkpoints(request: SimulationRequest) -> RankPlan:
-    """Every tenth iteration the weights are copied to the host and written, for as long as an iteration takes."""
+    """Every tenth iteration the weights are copied to the host and written, for as long as an iteration needs."""
     training = draw_training(request.random, reads=True)
     nbytes = round(0.4 * training.model.device_ns * 6)
     save = (Copy("DtoH", nbytes, pinned=False), Pause(round(0.8 * training.model.device_ns)))
@@ -114,7 +114,7 @@ def plan_noise(request: SimulationRequest) -> RankPlan:
 
 
 def plan_flushes(request: SimulationRequest) -> RankPlan:
-    """The profiler writes its buffers for 5 to 30 ms after some iterations, and says so."""
+    """The profiler writes its buffers for 5 to 30 ms after some iterations, and states so."""
     training = draw_training(request.random, reads=True)
     lengths = {index: request.random.randint(5_000_000, 30_000_000) for index in (3, 4, 8, 13)}
 

@@ -21,8 +21,8 @@ __all__ = ["RULES", "Mistakes"]
 
 PINNED_BYTES_PER_NS = 23.5  # of the simulated machine
 READS = 4  # of values after a block
-READ_NS = 35_000  # what reading a value costs beside what Python does with it
-RARE = 8  # one in so many batches is late
+READ_NS = 35_000  # what reading a value costs next to what Python does with it
+RARE = 8  # one in this many batches is late
 RULES = {  # by the mistake it is about
     "data": "input-bound",
     "logs": "host-bound",
@@ -79,13 +79,13 @@ class Mistakes(KernelMistakes):
 
     `data`: the main thread makes the batch. `logs`: Python without a name. `copies`: a large batch, pinned, on the
     main stream. `reads`: values read back after every block. `memory`: blocks freed and allocated anew. `wires`: one
-    collective behind the backward pass. `tiny`: kernels of 2.2 µs in the optimizer, so many that they take that long.
+    collective behind the backward pass. `tiny`: kernels of 2.2 µs in the optimizer, this many that they need that long.
     `moves`: copies within the device. `launches`: how much longer than the device computes the host needs to launch.
     `often` and `rarely`: batches are late in half of the iterations, or in one of eight. `growth`: a graph that the
-    host walks, longer every time. `slower`: kernels take longer from half of the capture on. These four are means
+    host walks, longer every time. `slower`: kernels last longer from half of the capture on. These four are means
     over all iterations. `floats`: some products run in float32 on ordinary units. `scores`: attention writes its
     scores, whose softmax takes that long, where the model has attention. `chains`: as many single operators as
-    products, four in a row. `turns`: a conversion of layout in front of each product. The others are those of
+    products, four in a row. `turns`: a conversion of layout in front of every product. The others are those of
     `KernelMistakes`.
     """
 
@@ -138,7 +138,7 @@ class Mistakes(KernelMistakes):
         )
 
     def find_products(self, model: SimulatedModel, whole_ns: int) -> tuple[float, int]:
-        """Return the share of products that run in float32, and the ns of each softmax of attention written out."""
+        """Return the share of products that run in float32, and the ns of every softmax of attention written out."""
         products = sum(each.ns for each in model.launches if is_product(each.kernel))
         attention = sum(FLASH in each.kernel for each in model.launches)
         single = self.floats * whole_ns / ((TIMES_AS_LONG - 1) * products) if products else 0.0

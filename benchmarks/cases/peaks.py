@@ -1,4 +1,4 @@
-"""Jobs whose operators have shapes, on a device whose peaks are known: each mistake beside the same put right.
+"""Jobs whose operators have shapes, on a device whose peaks are known: each mistake next to the same put right.
 
 On an H100 a product of 8192 × 1024 and 1024 × 8192 in bfloat16 takes at least 139 µs, one of 2048 × 2048 in float32
 257 µs on its ordinary units and 35 µs as TF32, and a vocabulary of 50257 behind 4096 × 1024 426 µs.

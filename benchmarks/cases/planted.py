@@ -20,13 +20,13 @@ __all__ = ["PLANTED", "KernelMistakes", "Planted", "put_on_device"]
 
 USUAL_DEVICE = "NVIDIA A100-SXM4-80GB"  # that of the simulation
 H100, GEFORCE = "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 3090"
-SHORTEST_NS = 40_000  # of a planted kernel: shorter ones would be a mistake of their own
+SHORTEST_NS = 40_000  # of a planted kernel: shorter ones would be their own mistake
 FEWEST_PARAMETERS = 12  # that an optimizer updates one by one
 FEW_BLOCKS = 8
 MULTIPROCESSORS = {USUAL_DEVICE: 108, H100: 132, GEFORCE: 82}
 
 Place = Literal["products", "loss", "gradients", "optimizer"]
-Kernel = tuple[str, str, float]  # operator, name, and the share of the time that it takes
+Kernel = tuple[str, str, float]  # operator, name, and the share of the time that it needs
 
 UNALIGNED = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_32x4_nn_align1>(T1::Params)"
 SCATTER = (
@@ -92,7 +92,7 @@ FUSED_LOSS = "triton_red_fused__log_softmax__log_softmax_backward_data_nll_loss_
 class Planted:
     """A mistake that `rule` finds: its kernels, as shares of their time, and `right` ones that take `kept` of it.
 
-    They stand at each of the places of an iteration that are called `place`. `device` is what shows the mistake, and
+    They are at each of the places of an iteration that are called `place`. `device` is what shows the mistake, and
     `blocks` how many each of its kernels has, where they are fewer than the device needs.
     """
 
@@ -106,7 +106,7 @@ class Planted:
     fewest: int = 1  # times that the kernels come at a place
 
     def list_kernels(self, lost_ns: float, places: int, *, right: bool) -> _Lot:
-        """Return the kernels, which lose so much in all, or those that are right, for so many places or fewer."""
+        """Return the kernels, which lose this much in all, or those that are right, for this many places or fewer."""
         kernels = self.right if right else self.wrong
         whole = (self.kept if right else 1.0) * lost_ns / (1 - self.kept)
         most = max(1, round(whole / (SHORTEST_NS * max(1, len(kernels)))))
@@ -191,7 +191,7 @@ PLANTED: Mapping[str, Planted] = MappingProxyType(
         ),
     }
 )
-POINTWISE = ("elementwise_kernel", "reduce_kernel", "dropout", "CatArray")  # in names of what can stand in a chain
+POINTWISE = ("elementwise_kernel", "reduce_kernel", "dropout", "CatArray")  # in names of what can be in a chain
 
 
 def is_product(kernel: str) -> bool:
@@ -253,7 +253,7 @@ class KernelMistakes:
             yield step
 
     def group(self, model: SimulatedModel) -> dict[Place | None, _Group]:
-        """Return what is planted at each kind of place; mistakes take places in front of products by turns."""
+        """Return what is planted at every kind of place; mistakes take places in front of products by turns."""
         names: dict[Place | None, list[str]] = {}
         for name in self.planted:
             names.setdefault(PLANTED[name].place, []).append(name)
@@ -279,7 +279,7 @@ class _Lot:
 
 @dataclass(frozen=True)
 class _Group:
-    """What is planted at one kind of place: all of it at each, or in turns at so many places for each mistake."""
+    """What is planted at one kind of place: all of it at each, or in turns at this many places for every mistake."""
 
     lots: tuple[_Lot, ...]
     places: int | None
@@ -293,7 +293,7 @@ class _Group:
 
 
 def _is_due(number: int, used: int, places: int) -> bool:
-    """Return whether place `number` is one of `used` that are spread evenly over so many."""
+    """Return whether place `number` is one of `used` that are spread evenly over this many."""
     return number < places and (number + 1) * used // places > number * used // places
 
 
@@ -305,7 +305,7 @@ def count_products(model: SimulatedModel) -> int:
 def find_places(steps: Iterable[Step]) -> Iterator[tuple[Place | None, Step]]:
     """Yield each step with the place before it that it is the end of.
 
-    Places in front of products lie behind kernels that no compiler joins to others, so that no chain becomes longer.
+    Places in front of products are behind kernels that no compiler joins to others, so that no chain becomes longer.
     """
     before: Step | None = None
     forward = False  # whether the forward pass runs

@@ -129,10 +129,10 @@ def time_iteration(job: Job) -> float:
 
 @dataclass(frozen=True)
 class Twin:
-    """A job and what must be said of it: `labels`, the best first; `never` and `loops` as `Case` has them.
+    """A job and what must be stated of it: `labels`, the best first; `never` and `loops` as `Case` has them.
 
     `change` leaves of the trace what was recorded; a `single` one is one marked iteration alone. Where `counted`, all
-    its iterations are found; where `told`, the user says how many there are.
+    its iterations are found; where `told`, the user states how many there are.
     """
 
     job: Job

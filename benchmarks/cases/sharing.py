@@ -1,6 +1,6 @@
-"""Two jobs on one device: who loses to whom, and twins of theirs in which nobody does.
+"""Two jobs on one device: who loses to whom, and twins of theirs in which no one does.
 
-The traces carry what nsys records of a device, so that nobody has to say that it is one.
+The traces carry what nsys records of a device, so that no one has to state that it is one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEVICE = "GPU-00000000"
 class Pair:
     """Two programs, `JOBS`, scenarios or `tiny`; the second starts `late_ns` after the first and does `second` rounds.
 
-    `lasts`: each goes on until the other is done. `together`: they are on one device, and the trace says so;
+    `lasts`: each goes on until the other is done. `together`: they are on one device, and the trace states so;
     `bare`: there are no launch records. `unseen`: the second was not recorded.
     """
 
@@ -109,7 +109,7 @@ def make_plan(program: str) -> RankPlan:
 
 
 def build_tiny(index: int) -> Iterator[Step]:
-    """Yield a few kernels, which nothing repeats, and a long pause: somebody tries things out."""
+    """Yield a few kernels, which nothing repeats, and a long pause: someone tries things out."""
     random = Random(f"tiny {index}")
     yield from random.choices(BLOCK_FORWARD, k=random.randint(1, 4))
     yield Pause(TINY_PAUSE_NS)

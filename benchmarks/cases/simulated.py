@@ -22,8 +22,8 @@ FULL = ((101, 0.5), (102, 1.0), (103, 2.0), (104, 1.0))  # seed, strength
 ITERATIONS, SHORT = 24, 6
 SHORT_SEED, BARE_SEED, RANKS = 105, 106, 4
 UNSEEN = ("graph-growth", "memory-growth", "starvation", "drift")  # by six iterations
-# What kernels alone can show of each scenario; the others have no label there. The rest of the host's mistakes look
-# like a host that is late between iterations, of which nothing but that can be said.
+# What kernels alone can show of every scenario; the others have no label there. The rest of the host's mistakes look
+# like a host that is late between iterations, of which nothing but that can be stated.
 BARE = {
     "healthy": (HEALTHY,),
     "copy-bound": ("copy-bound",),
@@ -72,7 +72,7 @@ def load_simulated(scenario: str, seed: int, strength: float, iterations: int, s
 
 
 def load_ranks(scenario: str, seed: int, ranks: int, iterations: int, scratch: Path) -> list[Trace]:
-    """Do the same for so many ranks of a scenario."""
+    """Do the same for this many ranks of a scenario."""
     return read_written(simulate_ranks(scenario, ranks=ranks, iterations=iterations, seed=seed), scratch)
 
 

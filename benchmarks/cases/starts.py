@@ -32,7 +32,7 @@ def cases(section: str) -> Iterator[Case]:
 
 
 def load_start(late: int, _: Path | None = None) -> list[Trace]:
-    """Return what a profiler would have recorded of each rank; one starts `late` iterations after the others."""
+    """Return what a profiler would have recorded of every rank; one starts `late` iterations after the others."""
     plans = [plan_rank(late if rank == LATE_RANK else 0) for rank in range(RANKS)]
     machines = [Machine(Random(f"{TWIN_SEED} {rank}"), START_NS, ranks=RANKS) for rank in range(RANKS)]
     record(machines, plans, ITERATIONS, annotate=False)

@@ -1,6 +1,6 @@
-"""Twins: a job that shows what real traces once got wrong, beside one that only looks like it.
+"""Twins: a job that shows what real traces once got wrong, next to one that only looks like it.
 
-Each stands for a principle, and is made by the simulator alone. `defects` and `habits` have most of them, each beside
+Each represents a principle, and is made by the simulator alone. `defects` and `habits` have most of them, each next to
 its program.
 """
 

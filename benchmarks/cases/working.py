@@ -1,4 +1,4 @@
-"""Jobs whose device computes all the time, by the names of their kernels: each mistake beside the same put right."""
+"""Jobs whose device computes all the time, by the names of their kernels: each mistake next to the same put right."""
 
 from __future__ import annotations
 

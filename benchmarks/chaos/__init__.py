@@ -1,1 +1,1 @@
-"""What the daemon holds to while it is killed, its disk fails and clients lie: `python -m benchmarks.chaos`."""
+"""What the daemon holds to while it is killed, its disk fails and clients are: `python -m benchmarks.chaos`."""

@@ -53,7 +53,7 @@ def choose(parts: list[str]) -> list[Scenario]:
 
 
 def play_all(scenarios: list[Scenario], each_s: float, seed: int) -> Iterator[Outcome]:
-    """Yield the outcome of each scenario, and say meanwhile how far it is."""
+    """Yield the outcome of every scenario, and state meanwhile how far it is."""
     for scenario in scenarios:
         began = time.monotonic()
         outcome = attempt(scenario, Effort(each_s * scenario.weight, seed))

@@ -1,4 +1,4 @@
-"""Honest senders beside hostile ones, behind a way that falls silent, or under more load than is taken."""
+"""Honest senders next to hostile ones, behind a way that falls silent, or under more load than is taken."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Toll:
-    """What was done to a daemon in a stretch of time, and the seconds of processor that it took from whom."""
+    """What was done to a daemon in a section of time, and the seconds of processor that it took from whom."""
 
     times: int = 0
     took_s: float = 0.0
@@ -44,9 +44,9 @@ class Toll:
 
 
 def with_hostile(name: str) -> Callable[[Ground], str]:
-    """Return what has processes be hostile in one way, in turn with nobody who is.
+    """Return what has processes be hostile in one way, in turn with no one who is.
 
-    The machine is never as fast as it was a while ago: what is compared is what lies next to each other.
+    The machine is never as fast as it was a while ago: what is compared is what is next to each other.
     """
 
     def disturb(ground: Ground) -> str:
@@ -83,7 +83,7 @@ def be_hostile(ground: Ground, name: str) -> Toll:
 
 @contextmanager
 def tolling(ground: Ground) -> Iterator[Toll]:
-    """Give a toll that after the block knows what it took from the daemon."""
+    """Give a toll that after the block has what it took from the daemon."""
     toll, began, before = Toll(), time.monotonic(), processor_s(ground.daemon.popen.pid)
     yield toll
     toll.daemon_s = max(0.0, processor_s(ground.daemon.popen.pid) - before)
@@ -125,7 +125,7 @@ def attacking(ground: Ground, name: str) -> Iterator[tuple[list[BaseProcess], An
 
 
 def fall_silent(ground: Ground) -> str:
-    """Have what is connected over TCP hear nothing more, on either side, while nobody closes the connection."""
+    """Have what is connected over TCP hear nothing more, on either side, while no one closes the connection."""
     assert ground.proxy is not None
     links = 0
     while ground.again():
@@ -151,9 +151,8 @@ class Queues:
 def overload(held_s: float) -> Callable[[Ground], str]:
     """Return what has all send as fast as they are let while the journal's disk hangs until the queues are full.
 
-    The disk is what makes it sure: on a fast machine everything is mined as fast as so many processes can send it. The
-    first time it hangs for `held_s` more.
-    """
+    The disk is what makes it sure: on a fast machine everything is mined as fast as this many processes can send it.
+    The first time it hangs for `held_s` more."""
 
     def disturb(ground: Ground) -> str:
         queues = Queues(ground)

@@ -23,7 +23,7 @@ class State(IntEnum):
 
 
 class Board:
-    """The board in the file `path`, made for so many senders where `slots` are given.
+    """The board in the file `path`, made for this many senders where `slots` are given.
 
     Each number is one aligned word: what a process writes of it is there even if it is killed right after.
     """

@@ -1,4 +1,4 @@
-"""What a store holds of what was acknowledged, after fsck and a restart: records by the numbers they know."""
+"""What a store contains of what was acknowledged, after fsck and a restart: records by the numbers they know."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from deepprof.v1.query_pb2 import ReadWindowRequest
 __all__ = ["Count", "check", "count_rank", "count_records", "open_client", "tally"]
 
 UNACKNOWLEDGED = "journal-failed"  # records that were refused, and were sent again: each time counts
-HARMLESS = ("lost: nothing",)  # how a line of fsck ends that tells of no acknowledged record
+HARMLESS = ("lost: nothing",)  # how a line of fsck ends that shows of no acknowledged record
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Records: `lost` were acknowledged and are not there, `doubled` are there more than once; `wrong` was said of
+    """Records: `lost` were acknowledged and are not there, `doubled` are there more than once; `wrong` was stated of
     them by the daemon's own account."""
 
     held: int
@@ -60,7 +60,7 @@ def count_records(daemon: Daemon, fleet: Fleet) -> Count:
 
 
 def count_rank(client: Client, job: str, rank: int, acknowledged: int) -> tuple[int, int, int, int]:
-    """Return how many records of a rank are held, lost, doubled, and in no count of the daemon's or in several."""
+    """Return how many records of a rank are kept, lost, doubled, and in no count of the daemon's or in several."""
     held, lost, doubled = tally(stored_numbers(client, job, rank), acknowledged)
     accounts = [each.account for each in client.ranks(job) if each.rank == rank]
     counted = sum(each.accepted + sum(each.dropped.values()) - each.dropped.get(UNACKNOWLEDGED, 0) for each in accounts)
@@ -68,7 +68,7 @@ def count_rank(client: Client, job: str, rank: int, acknowledged: int) -> tuple[
 
 
 def tally(stored: Iterable[np.ndarray], acknowledged: int) -> tuple[int, int, int]:
-    """Return how many different records are held, how many below `acknowledged` are not, and how many come again."""
+    """Return how many different records are kept, how many below `acknowledged` are not, and how many come again."""
     all_ = np.concatenate([np.empty(0, np.uint64), *stored])
     numbers = np.unique(all_)
     return len(numbers), acknowledged - int(np.searchsorted(numbers, acknowledged)), len(all_) - len(numbers)

@@ -1,4 +1,4 @@
-"""The daemon of a trial: a process of its own with tokens, on a socket and on TCP, that is killed and started again."""
+"""The daemon of a trial: its own process with tokens, on a socket and on TCP, that is killed and started again."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Daemon:
         self.reader.start()
 
     def follow(self, lines: Any) -> None:
-        """Keep what it logs: the first event of each name, and the last lines."""
+        """Keep what it logs: the first event of every name, and the last lines."""
         with lines:
             for line in lines:
                 with self.spoken:
@@ -78,13 +78,13 @@ class Daemon:
         return next((line for line in list(self.log) if line.get("event") == name), None)
 
     def wait_ready(self) -> bool:
-        """Wait until it takes records; False: it has ended, or has not come so far in time."""
+        """Wait until it needs records; False: it has ended, or has not come so far in time."""
         with self.spoken:
             self.spoken.wait_for(lambda: self.event("ready") or self.event("closed"), self.deadline_s)
         return self.event("ready") is not None
 
     def start(self) -> None:
-        """Start it, and wait until it takes records."""
+        """Start it, and wait until it needs records."""
         self.launch()
         assert self.wait_ready(), f"the daemon is not ready after {self.deadline_s:g} s: {self.last_words()}"
 
@@ -98,7 +98,7 @@ class Daemon:
         return "; ".join(str(line.get("text") or line.get("problem") or line.get("event")) for line in said)[-300:]
 
     def kill(self) -> None:
-        """End it as nobody expects."""
+        """End it as no one expects."""
         if self.runs:
             self.popen.kill()
             self.note_ending("SIGKILL")
@@ -132,7 +132,7 @@ class Daemon:
         return True
 
     def revive_until_ready(self) -> None:
-        """Start it again until it takes records."""
+        """Start it again until it needs records."""
         until = time.monotonic() + self.deadline_s
         while not (self.runs and self.wait_ready()):
             assert time.monotonic() < until, f"the daemon does not start: {self.last_words()}"
@@ -162,7 +162,7 @@ def read_line(line: str) -> dict[str, Any]:
 
 
 def write_tokens(folder: Path) -> None:
-    """Write the daemon's list of tokens, and each one into a file of its own."""
+    """Write the daemon's list of tokens, and each one into its own file."""
     tokens = {name: secrets.token_urlsafe(32) for name in SCOPES}
     write_private(folder / "tokens", "".join(f"{name} {SCOPES[name]} {tokens[name]}\n" for name in SCOPES))
     for name, token in tokens.items():
@@ -177,7 +177,7 @@ def write_private(path: Path, text: str) -> None:
 def find_address() -> str:
     """Return a TCP address for a daemon that is started several times.
 
-    No other program takes its port while the daemon is down: each process has a loopback address of its own.
+    No other program takes its port while the daemon is down: each process has a loopback its own address.
     """
     host = str(LOOPBACK + (1 << 16) + os.getpid())
     with socket.create_server((host, 0)) as server:

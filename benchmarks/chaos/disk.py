@@ -75,7 +75,7 @@ def full_history(ground: Ground) -> str:
 
 @contextmanager
 def asking(ground: Ground) -> Iterator[None]:
-    """Have somebody read raw records all the while, whatever answers come."""
+    """Have someone read raw records all the while, whatever answers come."""
     done = threading.Event()
 
     def ask() -> None:
@@ -94,7 +94,7 @@ def asking(ground: Ground) -> Iterator[None]:
 
 
 def bad_reads(ground: Ground) -> str:
-    """Have reads of the store fail while somebody asks for it, and at every second time during a restart."""
+    """Have reads of the store fail while someone requests it, and at every second time during a restart."""
     with asking(ground):
         while ground.again():
             if ground.times % 2:
@@ -114,7 +114,7 @@ def restart_blind(ground: Ground) -> None:
 
 
 def bad_renames(ground: Ground) -> str:
-    """Have renames in the store fail while captures are asked for, which end in one."""
+    """Have renames in the store fail while captures are requested, which end in one."""
     refused = 0
     while ground.again():
         job, rank, _ = next(ground.fleet.each())

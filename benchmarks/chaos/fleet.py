@@ -24,7 +24,7 @@ CONTEXT.set_forkserver_preload(["benchmarks.chaos.sender", "benchmarks.chaos.hos
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """So many sender processes of so many ranks, each sending so many batches a second of so many records."""
+    """So many sender processes of this many ranks, each sending this many batches a second of this many records."""
 
     senders: int = 6
     ranks: int = 2

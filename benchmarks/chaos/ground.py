@@ -17,7 +17,7 @@ __all__ = ["AT_LEAST", "Ground", "Stretch"]
 
 Stretch = tuple[float, float]  # from when to when, on the monotonic clock
 
-AT_LEAST = 2  # times of each disturbance, however short the run
+AT_LEAST = 2  # times of every disturbance, however short the run
 POLL_S = 0.005
 
 
@@ -31,7 +31,7 @@ class Ground:
     chance: random.Random
     until_s: float
     deadline_s: float
-    proxy: Proxy | None = None  # before the daemon's port, where the scenario asks for one
+    proxy: Proxy | None = None  # before the daemon's port, where the scenario requests one
     times: int = 0  # that it was done
     died: int = 0  # times that the daemon has ended by itself
     quiet: list[Stretch] = field(default_factory=list)  # when nothing was done
@@ -65,7 +65,7 @@ class Ground:
         self.wait_for(lambda: not any(fleet.owes(slot, given[slot]) for slot in slots), "what was sent")
 
     def without_paths(self, texts: list[str]) -> list[str]:
-        """Return texts without the folder's name, which says nothing to anybody."""
+        """Return texts without the folder's name, which states nothing to anybody."""
         return [text.replace(str(self.daemon.folder), "DIR") for text in texts]
 
     def wait_for(self, happened: Callable[[], bool], what: str) -> None:
@@ -76,12 +76,12 @@ class Ground:
             time.sleep(POLL_S)
 
     def say(self, note: str) -> None:
-        """Have the row of the table say something more."""
+        """Have the row of the table state something more."""
         self.notes.append(note)
 
     @contextmanager
     def noting(self, stretches: list[Stretch]) -> Iterator[None]:
-        """Add the time that the block takes to some stretches."""
+        """Add the time that the block takes to some sections."""
         began = time.monotonic()
         try:
             yield
@@ -89,7 +89,7 @@ class Ground:
             stretches.append((began, time.monotonic()))
 
     def pass_time(self, most_s: float, stretches: list[Stretch] | None = None) -> None:
-        """Let time pass, `most_s` or what is left, and add it to some stretches."""
+        """Let time pass, `most_s` or what is left, and add it to some sections."""
         with self.noting([] if stretches is None else stretches):
             time.sleep(min(most_s, max(0.05, self.until_s - time.monotonic())))
 

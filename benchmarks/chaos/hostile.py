@@ -1,4 +1,4 @@
-"""Clients that lie, flood, stop halfway or do not read, as processes beside the honest senders."""
+"""Clients that are, flood, stop halfway or do not read, as processes next to the honest senders."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Attacker:
         return found
 
     def hello(self, job: str = "") -> SendRequest:
-        """Return a Hello of a job that nobody has had, or of `job`."""
+        """Return a Hello of a job that no one has had, or of `job`."""
         self.number += 1
         name = job or f"hostile-{os.getpid()}-{self.number}"
         return SendRequest(hello=Hello(job=name, rank=0, collector="hostile", clock=CLOCK_SESSION))
@@ -133,7 +133,7 @@ def break_limits(attacker: Attacker) -> None:
 
 
 def send_noise(attacker: Attacker) -> None:
-    """Send random bytes: as a message, and on bare connections to each address."""
+    """Send random bytes: as a message, and on bare connections to every address."""
     with contextlib.suppress(grpc.RpcError):
         attacker.say(attacker.chance.randbytes(attacker.chance.randint(1, 4096)))
     for address in ("", attacker.target.tcp, attacker.target.metrics):
@@ -156,7 +156,7 @@ def name_hugely(attacker: Attacker) -> None:
 
 
 def say_nothing(attacker: Attacker) -> None:
-    """Open streams and never say Hello."""
+    """Open streams and never state Hello."""
     attacker.hang()
 
 

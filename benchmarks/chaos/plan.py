@@ -1,4 +1,4 @@
-"""The plan of what fails in a daemon and where its wall clock stands; `inject.c` reads it while the daemon runs."""
+"""The plan of what fails in a daemon and where its wall clock is; `inject.c` reads it while the daemon runs."""
 
 from __future__ import annotations
 

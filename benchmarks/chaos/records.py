@@ -1,6 +1,6 @@
-"""Records that know their numbers: each says in `correlation` which record of its sender it is.
+"""Records that know their numbers: each states in `correlation` which record of its sender it is.
 
-All senders send the same messages, cut once, so that sending costs little beside what is measured.
+All senders send the same messages, cut once, so that sending costs little next to what is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LENGTH = struct.Struct("<II")  # of a message, and its records
 
 
 def write_messages(path: Path, batches: int, records: int, seed: int) -> None:
-    """Write so many batches of `records` records."""
+    """Write this many batches of `records` records."""
     import polars as pl
 
     from benchmarks.kernels import kernels_and_copies

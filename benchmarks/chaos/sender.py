@@ -22,12 +22,12 @@ from deepprof.v1.records_pb2 import CLOCK_SESSION, Batch, End, Hello
 __all__ = ["Task", "job_of", "send_ranks"]
 
 PR_SET_PDEATHSIG = 1
-PAUSE_S = 0.02  # between looks at the board
+PAUSE_S = 0.02  # between examines the board
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The work of the sender process `number`: ranks of a job of its own, on slots of the board."""
+    """The work of the sender process `number`: its own ranks job, on slots of the board."""
 
     number: int
     ranks: int
@@ -47,7 +47,7 @@ def job_of(number: int) -> str:
 
 @dataclass(slots=True)
 class Diary:
-    """What a process tells at its end: when each batch was sent and how long it waited to be durable, and troubles."""
+    """What a process shows at its end: when each batch was sent and how long it waited to be durable, and troubles."""
 
     waits: list[tuple[float, float]] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Line:
         return self.task.number * self.task.ranks + self.rank
 
     async def run(self, endpoint: Endpoint) -> None:
-        """Send until told to stop; a failure is the rank's, and is told."""
+        """Send until instructed to stop; a failure is the rank's, and is told."""
         try:
             sent = await self.send(endpoint)
         except Exception as error:  # whatever it is, this sender has gone

@@ -28,7 +28,7 @@ COLUMNS: dict[str, Better] = {
     "note": "any",
 }
 NOTHING = "-"
-AIM = 2.0  # times their quiet p99 that honest senders may wait beside hostile ones
+AIM = 2.0  # times their quiet p99 that honest senders may wait next to hostile ones
 
 
 def make_table(outcomes: Sequence[Outcome], note: str) -> Table:
@@ -37,7 +37,7 @@ def make_table(outcomes: Sequence[Outcome], note: str) -> Table:
 
 
 def tell_aim(outcomes: Sequence[Outcome]) -> str:
-    """Say beside which hostile clients honest ones wait as little as is aimed for, and beside which not."""
+    """Say next to which hostile clients honest ones wait as little as is aimed for, and next to which not."""
     hostile = {each.name: each.ratio for each in outcomes if each.name in ATTACKS and each.name != CONTROL}
     kept = [name for name, ratio in hostile.items() if ratio is not None and ratio <= AIM]
     missed = [f"{name} ({ratio:.1f})" for name, ratio in hostile.items() if ratio is not None and ratio > AIM]

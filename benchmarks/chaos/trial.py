@@ -26,16 +26,16 @@ __all__ = ["Effort", "Outcome", "Scenario", "attempt"]
 
 STEADY = ("journal.total_nbytes=8GiB", "journal.segment_nbytes=1MiB", "limits.message_nbytes=512KiB")  # keep all
 QUIET = 0.4  # of a scenario's time
-FEWEST_BATCHES = 1000  # of a sender: so many that it has some left, however slow the machine is
-MIN_P99_WAITS = 100  # waits of which a 99th percentile is told: of fewer it is the longest one, which says nothing
+FEWEST_BATCHES = 1000  # of a sender: this many that it has some left, however slow the machine is
+MIN_P99_WAITS = 100  # waits of which a 99th percentile is told: of fewer it is the longest one, which states nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is done to a daemon: `disturb` does it, and says in words what it was. `policy` is the senders'.
+    """What is done to a daemon: `disturb` does it, and states in words what it was. `policy` is the senders'.
 
-    `quiet` is the part of the time before that in which nothing is done, 0 where `disturb` has quiet turns of its own;
-    `weight` says how much more of the time it gets than others. With `proxied` half of the senders come through a
+    `quiet` is the part of the time before that in which nothing is done, 0 where `disturb` has quiet its own turns;
+    `weight` states how much more of the time it gets than others. With `proxied` half of the senders come through a
     proxy, the others over the socket; else over port and socket.
     """
 
@@ -69,7 +69,7 @@ class Effort:
 class Outcome:
     """What came of a scenario; waits are in s: 99th percentiles, None where too few were measured, and the longest.
 
-    `problems` are what must not be, beside what is counted.
+    `problems` are what must not be, next to what is counted.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Outcome:
 
 
 def attempt(scenario: Scenario, effort: Effort) -> Outcome:
-    """Play a scenario in a folder of its own, of which nothing is left."""
+    """Play a scenario in its own folder, of which nothing is left."""
     chance = random.Random(zlib.crc32(scenario.name.encode()) ^ effort.seed)
     with tempfile.TemporaryDirectory(prefix="dp-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -148,7 +148,7 @@ def be_quiet(ground: Ground, scenario: Scenario, seconds: float) -> None:
 
 @dataclass
 class Verdict:
-    """What is found in a store: what fsck says last, the records, and what must not be."""
+    """What is found in a store: what fsck states last, the records, and what must not be."""
 
     said: str
     count: Count
@@ -209,11 +209,11 @@ def tell_faults(ground: Ground) -> list[str]:
 
 
 def those_in(waits: list[tuple[float, float]], stretches: list[Stretch]) -> list[float]:
-    """Return the waits of what was sent in some stretches of time."""
+    """Return the waits of what was sent in some sections of time."""
     return [wait for sent, wait in waits if any(began <= sent < ended for began, ended in stretches)]
 
 
 def find_p99(waits: list[tuple[float, float]], stretches: list[Stretch]) -> float | None:
-    """Return the 99th percentile of the waits of what was sent in some stretches of time."""
+    """Return the 99th percentile of the waits of what was sent in some sections of time."""
     found = those_in(waits, stretches)
     return float(np.quantile(found, 0.99)) if len(found) >= MIN_P99_WAITS else None

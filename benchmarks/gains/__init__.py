@@ -1,1 +1,1 @@
-"""Bounds against gains: PyTorch programs with a known mistake, before and after the change that a rule advises."""
+"""Bounds against gains: PyTorch programs with a recognized mistake, before and after the change that a rule advises."""

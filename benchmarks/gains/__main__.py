@@ -17,7 +17,7 @@ from benchmarks.gains.table import PairResult, draw_results
 from deepprof.metrics.cost.roofs import DevicePeaks
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDINGS = 5  # of each program before its change
+RECORDINGS = 5  # of every program before its change
 SECONDS = 8.0  # of the processor, for timing a pair
 DEADLINE_S = 1200
 # Freed memory is kept, as a device's caching allocator does: else glibc returns large blocks in every iteration, and
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _measure(name: str, peaks: DevicePeaks, folder: Path, *, first: bool) -> PairResult:
-    """Run a pair in a process of its own, and analyse what it recorded."""
+    """Run a pair in its own process, and analyse what it recorded."""
     traces = [folder / f"{name}-{number}.json" for number in range(RECORDINGS)]
     command = [sys.executable, "-m", "benchmarks.gains.measuring", name, *map(str, traces), "--seconds", str(SECONDS)]
     command += ["--first"] * first

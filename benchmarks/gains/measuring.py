@@ -17,13 +17,13 @@ from benchmarks.gains import programs
 from benchmarks.gains.pairs import PAIRS
 
 WARMUP, RECORDED = 5, 12  # iterations
-FEWEST, MOST = 15, 200  # iterations of each program that are timed
+FEWEST, MOST = 15, 200  # iterations of every program that are timed
 BLOCK_NBYTES, BLOCKS = 1 << 26, 32
 SEED = 0
 
 
 def main() -> None:
-    """Print the processor's time of each iteration in ns, before and after, as JSON; write traces of the first one."""
+    """Print the processor's time of every iteration in ns, before and after, as JSON; write traces of the first one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gains.measuring", description=__doc__)
     parser.add_argument("pair", choices=PAIRS)
     parser.add_argument("traces", type=Path, nargs="+")

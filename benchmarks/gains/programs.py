@@ -61,7 +61,7 @@ def attend(changed: bool) -> Iteration:
 
 
 def run_gated_chain(changed: bool) -> Iteration:
-    """Normalise by the root mean square and gate, in functions of each element."""
+    """Normalise by the root mean square and gate, in functions of every element."""
     inputs, gates, scale = torch.randn(2048, 1024), torch.randn(2048, 1024), torch.randn(1024)
 
     def chain(values: Tensor, gate: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ COLUMNS |= {"gain / bound": "any", "verdict": "any"}
 class PairResult:
     """What was measured of a pair.
 
-    `bounds` has the bound in each recording as a share of an iteration, null where its rule found nothing; `before_ns`
+    `bounds` has the bound in every recording as a share of an iteration, null where its rule found nothing; `before_ns`
     and `after_ns` are iterations that ran in turn.
     """
 

@@ -1,7 +1,7 @@
-"""Our library beside torch.profiler in one process: what that sees, and what we see before and after its session.
+"""Our library next to torch.profiler in one process: what that sees, and what we see before and after its session.
 
 After Kineto's first session CUPTI's clock can be another one than before (its rdtsc). Counts do not show that, so the
-records are held against the times that the program itself wrote down: each iteration has to lie where it was, be as
+records are kept against the times that the program itself wrote down: each iteration has to be where it was, be as
 long as it was, and be found by the miner.
 """
 
@@ -25,7 +25,7 @@ from deepprof.collectors.live.packets import CollectionLevel
 __all__ = ["check_coexistence", "check_without_hook"]
 
 SESSION_LOOPS = ("launch", "graph", "train")
-SLACK_NS = 5_000_000  # that a record may lie outside of its iteration: what two clocks are apart at the worst
+SLACK_NS = 5_000_000  # that a record may be outside of its iteration: what two clocks are apart at the worst
 PACE_RATIO = 0.01  # that a phase may last longer by its records than by the program's clock
 
 
@@ -58,7 +58,7 @@ def check_coexistence(plan: Plan) -> Iterator[Row]:
 
 
 def check_without_hook(plan: Plan) -> Iterator[Row]:
-    """Do the same without the hook (`python -I`): nothing tells us of the session then, and the job has to live."""
+    """Do the same without the hook (`python -I`): nothing shows us of the session then, and the job has to live."""
     slow = plan.variables | {"DEEPPROF_RETRY_MS": str(plan.retry_ms)}
     beside = run_beside(replace(plan, variables=slow), hook=False)
     parts = [describe_times(times) for times in compare_phase(beside, "after", {}).values()]
@@ -78,7 +78,7 @@ def run_beside(plan: Plan, *, hook: bool) -> ProfiledRun:
         session = await_level(plan, reader, program, CollectionLevel.ON)
         program.go()
         program.reach("profiled")
-        with suppress(Failed):  # where it does not come back, the rows say so
+        with suppress(Failed):  # where it does not come back, the rows state so
             await_level(plan, reader, program, CollectionLevel.ON)
         records = session.records
         if not hook:  # it stays away from another profiler for a while
@@ -124,7 +124,7 @@ def judge_phase(beside: ProfiledRun, phase: str, expected: dict[str, int]) -> Ro
 
 
 def compare_phase(beside: ProfiledRun, phase: str, expected: dict[str, int]) -> dict[str, Placement]:
-    """Return how the records of a phase lie in its iterations, by loop; without `expected`, as many as most have."""
+    """Return how the records of a phase are in its iterations, by loop; without `expected`, as many as most have."""
     found = {}
     for loop, marks in beside.marks[phase].items():
         events = beside.events[phase]
@@ -150,17 +150,17 @@ def since(events: Any, marks: Marks) -> Any:
 
 
 def describe_times(times: Placement) -> str:
-    """Return how many iterations are whole, and how far records lie outside."""
+    """Return how many iterations are whole, and how far records are outside."""
     return f"{times.whole}/{times.iterations} (at most {times.outside_ns / 1e6:.2f} ms outside)"
 
 
 def describe_gap(session: Session) -> str:
-    """Return what the library said of another profiler: in a gap's reason, or in words."""
+    """Return what the library stated of another profiler: in a gap's reason, or in words."""
     marked = f"a gap, reason BUSY, {session.reasons['BUSY']} x" if session.reasons["BUSY"] else ""
     return marked or (session.notices[-1] if session.notices else "")
 
 
 def describe_session(session: Session) -> str:
-    """Return all that the library said, and for which reasons records are missing."""
+    """Return all that the library stated, and for which reasons records are missing."""
     gaps = ", ".join(f"{reason} {count} x" for reason, count in session.reasons.items() if reason != "NONE")
     return f"gaps: {gaps or 'none'}; {session.lost:,} lost; it said: {' | '.join(session.notices) or 'nothing'}"

@@ -74,7 +74,7 @@ class LaunchedWork:
 
 
 def check_contexts(plan: Plan) -> Iterator[Row]:
-    """Compare contexts with torch.profiler's operators, beside other clients of CUPTI, and look at graphs."""
+    """Compare contexts with torch.profiler's operators, next to other clients of CUPTI, and examine graphs."""
     alone = profile_alone(plan)
     expected = {loop: count_by_operator(alone[loop]) for loop in LAUNCHING}
     for mode in MODES:
@@ -144,7 +144,7 @@ def join_alike(session: Session, rows: Any, told: ToldContexts, key: tuple[str, 
 
 
 def judge_launches(title: str, expected: Counts, work: LaunchedWork) -> Row:
-    """Return whether each operator launched what torch.profiler says."""
+    """Return whether each operator launched what torch.profiler states."""
     said = describe_difference(expected, work.counts, "torch.profiler", "ours")
     figure = f"{work.joined:,} records in a context, {work.unjoined:,} in none; {said}"
     ok = work.counts == expected and bool(expected) and not work.unjoined
@@ -197,7 +197,7 @@ def check_graph_launches(plan: Plan) -> Row:
 
 
 def judge_answer(title: str, answer: int, expected: int) -> Row:
-    """Return whether CUPTI answered a second client as we say that it does."""
+    """Return whether CUPTI answered a second client as we state that it does."""
     return judge(title, answer == expected, f"CUPTI answered {answer}", f"another answer than {expected}")
 
 
@@ -218,7 +218,7 @@ def check_session(plan: Plan, alone: dict[str, list[list[Any]]], expected: dict[
         session = await_level(plan, reader, program, CollectionLevel.ON)
         program.go()
         program.reach("profiled")
-        with suppress(Failed):  # where collecting does not begin again, the last row says so
+        with suppress(Failed):  # where collecting does not begin again, the last row states so
             await_level(plan, reader, program, CollectionLevel.ON)
         border = len(session.sums)
         program.go()
@@ -241,8 +241,8 @@ def judge_phase(
 ) -> Row:
     """Return whether contexts have what they launched.
 
-    After a session of a torch.profiler that stays subscribed CUPTI tells of no launch any more. Then the library has to
-    say so, and the time on the host of the same operators (`sums` since then) has to go on.
+    After a session of a torch.profiler that stays subscribed CUPTI shows of no launch any more. Then the library has to
+    state so, and the time on the host of the same operators (`sums` since then) has to go on.
     """
     said = [describe_difference(expected[loop], work[loop].counts, "torch.profiler", "ours") for loop in LAUNCHING]
     ok = all(work[loop].counts == expected[loop] and not work[loop].unjoined for loop in LAUNCHING)

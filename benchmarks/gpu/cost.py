@@ -2,7 +2,7 @@
 
 All of them are started before, so that a turn of some tenths of a second follows the other, and each round has all of
 them in the opposite order of the one before: a machine that becomes slower does so for all. Two of them are without
-anything: what these two are apart is what the measurement cannot tell.
+anything: what these two are apart is what the measurement cannot show.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from deepprof.collectors.live.packets import CollectionLevel
 
 __all__ = ["MODES", "Costs", "check_cost", "judge_costs"]
 
-# The second is the first once more; the last two collect contexts beside what `deepprof` does.
+# The second is the first once more; the last two collect contexts next to what `deepprof` does.
 MODES = ("nothing", "again", "off", "deepprof", "launches", "torch", "operators", "python")
 COLLECTED = {"off": CollectionLevel.OFF} | dict.fromkeys(
     ("deepprof", "launches", "operators", "python"), CollectionLevel.ON
@@ -41,7 +41,7 @@ LAST_S = 5.0  # what the table needs at the end
 
 @dataclass
 class Costs:
-    """Seconds of each loop under each mode, one median a round; rounds, and records lost."""
+    """Seconds of every loop under each mode, one median a round; rounds, and records lost."""
 
     seconds: dict[str, dict[str, list[float]]] = field(
         default_factory=lambda: {loop: {mode: [] for mode in MODES} for loop in LOOPS}
@@ -51,11 +51,11 @@ class Costs:
     lost: int = 0
 
     def overhead(self, loop: str, mode: str) -> list[float]:
-        """Return what `mode` cost in each whole round, as a share of the time under nothing in the same round."""
+        """Return what `mode` cost in every whole round, as a share of the time under nothing in the same round."""
         return self.compare(loop, mode, "nothing")
 
     def compare(self, loop: str, mode: str, other: str) -> list[float]:
-        """Return how much longer `mode` took than another in each whole round, as a share."""
+        """Return how much longer `mode` took than another in every whole round, as a share."""
         pairs = list(zip(self.seconds[loop][mode], self.seconds[loop][other], strict=False))[: self.rounds]
         return [taken / bare - 1 for taken, bare in pairs]
 
@@ -78,7 +78,7 @@ def check_cost(plan: Plan) -> Iterator[Row]:
 
 
 def start_all(plan: Plan, readers: dict[str, Reader], running: ExitStack) -> dict[str, Program]:
-    """Return a program for each mode, ready to be told whose turn it is."""
+    """Return a program for every mode, ready to be told whose turn it is."""
     loops = [f"{loop}={count}" for loop, count in plan.iterations.items()]
     arguments = ["turns", *loops, "--repeats", str(plan.repeats)]
     programs = {}
@@ -137,7 +137,7 @@ def judge_loop(costs: Costs, loop: str, iterations: int, goal: float) -> Row:
 
 
 def show_contexts(costs: Costs, loop: str, iterations: int) -> Row:
-    """Return what an iteration takes without contexts and with them; no iteration is left out, and no goal is set."""
+    """Return what an iteration needs without contexts and with them; no iteration is left out, and no goal is set."""
     parts = [f"off {median(costs.seconds[loop]['deepprof']) / iterations * 1e6:,.1f} µs an iteration"]
     for mode in CONTEXTS:
         taken_us = median(costs.seconds[loop][mode]) / iterations * 1e6
@@ -147,5 +147,5 @@ def show_contexts(costs: Costs, loop: str, iterations: int) -> Row:
 
 
 def percent(costs: list[float]) -> str:
-    """Return a median and how far the rounds lie apart."""
+    """Return a median and how far the rounds are apart."""
     return f"{median(costs):+.2%} ({min(costs):+.1%}…{max(costs):+.1%})"

@@ -32,7 +32,7 @@ SHOWN = 3  # differences in one line
 
 
 def check_counts(plan: Plan) -> Iterator[Row]:
-    """Compare the records of all loops with torch.profiler's of the same loops in a process of its own."""
+    """Compare the records of all loops with torch.profiler's of the same loops in its own process."""
     alone = count_alone(plan)
     with Reader(plan.folder / "a.sock", make_consumer=EventLog) as reader:
         printed = run(plan, ["loops", *(f"{loop}={plan.checks}" for loop in CHECKED)], reader=reader)

@@ -21,7 +21,7 @@ TINY_KERNELS, BIG_PRODUCTS, GRAPH_NODES = 200, 8, 100
 SIDE = 4096  # of the matrices
 LAYERS, WIDTH, BATCH = 12, 512, 256  # of the network
 COPIED_NBYTES = 64 << 20
-TAKEN_RATIO = 0.8  # of the memory that a program may use, it takes so much; the rest is for the work itself
+TAKEN_RATIO = 0.8  # of the memory that a program may use, it needs this much; the rest is for the work itself
 WORDS = {0: "kernel", 1: "memcpy", 2: "memset"}
 OPERATOR = "cpu_op"
 
@@ -29,8 +29,8 @@ OPERATOR = "cpu_op"
 class Device(Protocol):
     """What the loops need of a device. `now_s` is the clock that they are timed by.
 
-    `settle_s` lies before all else once we collect, `rest_s` around what is measured, `gap_s` between marked
-    iterations, `sample_s` between looks at the memory.
+    `settle_s` is before all else once we collect, `rest_s` around what is measured, `gap_s` between marked
+    iterations, `sample_s` between examines the memory.
     """
 
     settle_s: float
@@ -66,7 +66,7 @@ def open_device(mock: str) -> Device:
 
 
 def work_without_device(mock: str) -> None:
-    """Do what a program does that looks for a device and finds none."""
+    """Do what a program does that searches for a device and finds none."""
     if mock:
         MockDevice(mock).find_none()
         return
@@ -219,7 +219,7 @@ class TorchDevice:
         return int(total - free)
 
     def allow(self, share: float) -> None:
-        """Allow this process a share of the device's memory, and take most of it. Raises torch's OutOfMemoryError."""
+        """Allow this process a share of the device's memory, and use most of it. Raises torch's OutOfMemoryError."""
         self.ballast = None
         self.cuda.empty_cache()
         self.cuda.set_per_process_memory_fraction(share)

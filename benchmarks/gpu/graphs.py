@@ -17,7 +17,7 @@ from deepprof.collectors.live.packets import CollectionLevel
 __all__ = ["check_launches", "check_replays", "check_windows"]
 
 GROWTH_NBYTES = 256 << 20  # of device memory, from the second eighth of the time to the last
-SETUP_KERNELS = 100  # that run beside a graph's own, at most
+SETUP_KERNELS = 100  # that run next to a graph's own, at most
 BUSY_RATIO = 1.05  # of the time that kernels of one stream can have run in all
 EIGHTHS = 8
 

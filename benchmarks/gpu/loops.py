@@ -1,8 +1,7 @@
-"""What runs in a process of its own: `python -m benchmarks.gpu.loops SCENARIO [LOOP=N …]` prints JSON.
+"""What runs in its own process: `python -m benchmarks.gpu.loops SCENARIO [LOOP=N …]` prints JSON.
 
-It stops at named steps until it is told to go on (`benchmarks.gpu.programs`). Before and after what is measured the
-device rests, so that its records can be told from others by their times alone.
-"""
+It stops at named steps until it is instructed to go on (`benchmarks.gpu.programs`). Before and after what is measured
+the device rests, so that its records can be told from others by their times alone."""
 
 from __future__ import annotations
 
@@ -34,14 +33,14 @@ def print_json(**said: object) -> None:
 
 
 def reach(step: str) -> None:
-    """Say where we are, and wait to be told to go on."""
+    """Say where we are, and wait to be instructed to go on."""
     print_json(step=step)
     if not sys.stdin.readline():
         sys.exit("nobody leads this program any more")
 
 
 def has_line(wait_s: float | None = 0) -> bool:
-    """Whether a line has come since the last step, or comes while we wait; None: until one comes or nobody is there."""
+    """Whether a line has come since the last step, or comes while we wait; None: until one comes or no one is there."""
     if not select.select([sys.stdin], [], [], wait_s)[0]:
         return False
     if not sys.stdin.readline():
@@ -50,7 +49,7 @@ def has_line(wait_s: float | None = 0) -> bool:
 
 
 def measure(device: Device, iterate: Callable[[], object], iterations: int, repeats: int) -> dict[str, Any]:
-    """Return the seconds of each repetition, and the Unix times between which they all lie."""
+    """Return the seconds of every repetition, and the Unix times between which they all are."""
     device.synchronize()
     time.sleep(device.rest_s)
     began_ns = time.time_ns()
@@ -61,7 +60,7 @@ def measure(device: Device, iterate: Callable[[], object], iterations: int, repe
 
 
 def time_repeats(device: Device, iterate: Callable[[], object], iterations: int, repeats: int) -> list[float]:
-    """Return the seconds of each repetition; between two of them the device does nothing."""
+    """Return the seconds of every repetition; between two of them the device does nothing."""
     seconds = []
     for _ in range(repeats):
         began_s = device.now_s()
@@ -122,7 +121,7 @@ def run_loop(device: Device, loop: str, iterations: int, options: argparse.Names
 def run_turns(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
     """Time one loop whenever we are told its name, with a profiler that begins and ends each time if it is wanted.
 
-    Under a profiler once, and a fourth of it: it keeps in memory what it records, and takes long to read it.
+    Under a profiler once, and a fourth of it: it keeps in memory what it records, and lasts long to read it.
     """
     repeats, part = (1, PROFILED_PART) if options.profile else (options.repeats, 1)
     iterates = {loop: warm_up(device, device.prepare(loop), count) for loop, count in loops.items()}
@@ -145,7 +144,7 @@ def run_turns(device: Device, loops: Loops, options: argparse.Namespace) -> dict
 
 
 def run_session(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
-    """Mark iterations, have torch.profiler count as many in a session for each loop, and mark iterations again.
+    """Mark iterations, have torch.profiler count as many in a session for every loop, and mark iterations again.
 
     With `--works` it works while it waits behind the sessions, so that records show when they come again.
     """
@@ -180,7 +179,7 @@ def run_windows(device: Device, loops: Loops, _: argparse.Namespace) -> dict[str
 
 
 def run_replays(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
-    """Replay a graph until so many kernels have run, or time is out, and look at the device's memory meanwhile."""
+    """Replay a graph until this many kernels have run, or time is out, and examine the device's memory meanwhile."""
     iterate, kernels = device.prepare("graph"), 0
     samples = [[0, device.memory_nbytes()]]
     began_s = sampled_s = time.monotonic()

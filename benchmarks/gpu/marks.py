@@ -37,12 +37,12 @@ class Marks:
         return float(median((self.end_ns - self.begin_ns).tolist()))
 
     def between(self, begin_ns: int, end_ns: int) -> Marks:
-        """Return the iterations that lie in a time."""
+        """Return the iterations that are in a time."""
         inside = (self.begin_ns >= begin_ns) & (self.end_ns <= end_ns)
         return Marks(self.begin_ns[inside], self.end_ns[inside])
 
     def find(self, times_ns: Any) -> Any:
-        """Return in which iteration times lie, the pause between two halved; those far before or after: -1."""
+        """Return in which iteration times are, the pause between two halved; those far before or after: -1."""
         borders = (self.end_ns[:-1] + self.begin_ns[1:]) // 2
         margin = int(np.median(self.begin_ns[1:] - self.end_ns[:-1])) // 2 if len(self) > 1 else 0
         far = (times_ns < self.begin_ns[0] - margin) | (times_ns > self.end_ns[-1] + margin)
@@ -51,9 +51,9 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How records lie in the program's iterations.
+    """How records are in the program's iterations.
 
-    `whole` iterations hold as many records as expected; `outside_ns` is the farthest that one of their records lies
+    `whole` iterations hold as many records as expected; `outside_ns` is the farthest that one of their records is
     before or after its iteration.
     """
 
@@ -77,7 +77,7 @@ def compare_times(events: Any, marks: Marks, expected: int) -> Placement:
 def compare_pace(events: Any, marks: Sequence[Marks]) -> tuple[float, float]:
     """Return how long iterations, one after the other, took by all their records, as a share of the program's time.
 
-    And by how much of it that is uncertain: records lie somewhere in the first iteration and in the last.
+    And by how much of it that is uncertain: records are somewhere in the first iteration and in the last.
     """
     first, last = marks[0], marks[-1]
     total = int(last.end_ns[-1]) - int(first.begin_ns[0])

@@ -108,7 +108,7 @@ class MockDevice:
         return {"gpu": "none: a stand-in", "torch": "none", "cuda": "none"}
 
     def begin_operators(self, library: str) -> None:
-        """Begin to call the library at operators, as PyTorch and the hook do, where contexts are asked for."""
+        """Begin to call the library at operators, as PyTorch and the hook do, where contexts are requested."""
         self.mode = MODES.get(os.environ.get("DEEPPROF_CONTEXTS", ""), 0)
         if self.mode and (self.library.deepprof_contexts(self.mode, b"", 1) or self.cupti.made_start(library.encode())):
             raise RuntimeError("the library takes no operators")
@@ -184,7 +184,7 @@ class MockDevice:
         return operators[(place + (self.kind == "late")) % len(operators)]
 
     def to_device_clock(self, time_ns: int) -> int:
-        """Return what a record says of a time of CLOCK_MONOTONIC."""
+        """Return what a record states of a time of CLOCK_MONOTONIC."""
         if self.session_ended_ns and self.kind == "foreign":
             return FOREIGN_RATIO * time_ns
         if self.session_ended_ns and self.kind == "stretched":

@@ -1,4 +1,4 @@
-"""A process that finds no device (`CUDA_VISIBLE_DEVICES=""`): it has to live, and one line says why nothing comes."""
+"""A process that finds no device (`CUDA_VISIBLE_DEVICES=""`): it has to live, and one line states why nothing comes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HIDING = {"MOCK_DRIVER": "-1"}  # the stand-in's driver has no device
 
 
 def check_no_device(plan: Plan) -> Iterator[Row]:
-    """Run a program that looks for a device, finds none and goes on for some seconds, without the hook."""
+    """Run a program that searches for a device, finds none and goes on for some seconds, without the hook."""
     socket = plan.folder / "a.sock"
     variables = environment(plan, socket, hook=False) | NONE_HERE
     variables |= HIDING if plan.mock and plan.mock != "quiet" else {}
@@ -32,7 +32,7 @@ def check_no_device(plan: Plan) -> Iterator[Row]:
 
 
 def judge_silence(end: str, sessions: list[Session]) -> Row:
-    """Return whether a process lived (`end` is empty), nothing came of it, and one line said so."""
+    """Return whether a process lived (`end` is empty), nothing came of it, and one line stated so."""
     lines = list(dict.fromkeys(notice for session in sessions for notice in session.notices))
     events = sum(session.events for session in sessions)
     said = "; ".join(lines) or ("not a word" if sessions else "the driver did not load the library: nobody to say why")

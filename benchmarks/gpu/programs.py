@@ -1,6 +1,6 @@
 """The processes that are measured: what they are built from, their environment, and how they are led from step to step.
 
-A program says `{"step": NAME}` and waits for a line; at its end it prints its result, one object of JSON.
+A program states `{"step": NAME}` and waits for a line; at its end it prints its result, one object of JSON.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Plan:
     shares: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)
     patience_s: float = 20.0  # for collecting to begin
     hidden_s: float = 3.0
-    retry_ms: int = 1000  # the longest pause between two tries beside a profiler that nobody tells of
+    retry_ms: int = 1000  # the longest pause between two tries next to a profiler that no one shows of
     timeout_s: float = 180.0  # of one program
     iterations: dict[str, int] = field(default_factory=lambda: dict(ITERATIONS))
     goals: dict[str, float] = field(default_factory=lambda: dict(GOALS))
@@ -186,7 +186,7 @@ class Program:
         return f"exit status {code}: {lines[-1] if lines else 'it printed nothing'}"
 
     def reach(self, step: str) -> None:
-        """Wait until it stands at `step`."""
+        """Wait until it is at `step`."""
         said = self.read()
         if said.get("step") != step:
             raise Failed(f"{self.name}: it was to reach {step!r} and said {str(said)[:200]}")
@@ -194,12 +194,12 @@ class Program:
     def go(self, word: str = "") -> None:
         """Let it go on."""
         assert self.popen.stdin is not None
-        with suppress(BrokenPipeError):  # it is gone, which reading tells
+        with suppress(BrokenPipeError):  # it is gone, which reading shows
             self.popen.stdin.write(f"{word}\n")
             self.popen.stdin.flush()
 
     def take_turn(self, loop: str) -> list[float]:
-        """Let it time one loop, and return the seconds of each repetition."""
+        """Let it time one loop, and return the seconds of every repetition."""
         self.go(loop)
         said = self.read()
         if said.get("step") != "timed":
@@ -250,7 +250,7 @@ def wait_until(is_so: Callable[[], object], patience_s: float) -> bool:
 
 
 def await_level(plan: Plan, reader: Reader, program: Program, level: CollectionLevel) -> Session:
-    """Return a program's session once the library has said, after now, that it collects or not; raises `Failed`."""
+    """Return a program's session once the library has stated, after now, that it collects or not; raises `Failed`."""
     now_ns, pid = time.monotonic_ns(), program.popen.pid
 
     def is_there() -> bool:

@@ -1,7 +1,7 @@
 """An agent that only counts: it takes in what a job sends as fast as it comes, and lays it on the Unix clock.
 
 Device times become Unix times as in the real agent: by the ticks, in the order in which ticks and records come, with
-the agent's own `ClockFollower`. So a clock that is not what it says shows here as it would there.
+the agent's own `ClockFollower`. So a clock that is not what it states shows here as it would there.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class TimeCheck:
 
 @dataclass
 class Session:
-    """What one process sent; `level` is what its last tick said, at `tick_ns` of CLOCK_MONOTONIC.
+    """What one process sent; `level` is what its last tick stated, at `tick_ns` of CLOCK_MONOTONIC.
 
-    `contexts`, `sums` and `launches` are the rows of its packets, as they came.
+    `contexts`, `sums` and `launches` are the rows of its packets, as they arrived.
     """
 
     consumer: Consumer | None = None
@@ -182,7 +182,7 @@ class Session:
 
 
 class Reader:
-    """Listens at `path` and says at which level to collect; `make_consumer` makes what takes a session's events."""
+    """Listens at `path` and states at which level to collect; `make_consumer` makes what takes a session's events."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class Reader:
         return max(self.sessions, key=lambda session: session.records, default=Session())
 
     def of(self, pid: int) -> Session:
-        """Return the session of one process, an empty one before it has said hello."""
+        """Return the session of one process, an empty one before it has stated hello."""
         return next((session for session in self.sessions if session.pid == pid), Session())
 
     def switch(self, level: CollectionLevel) -> None:

@@ -182,5 +182,5 @@ def judge_study(found: Sequence[Configuration]) -> Iterator[Row]:
 
 
 def agree(check: str, is_as_paper: bool, figure: str, disproof: str) -> Row:
-    """Return a row that only says whether it is as in the paper."""
+    """Return a row that only states whether it is as in the paper."""
     return Row(check, f"{figure}: {'as' if is_as_paper else 'unlike'} the paper", Verdict.MEASURED, disproof)

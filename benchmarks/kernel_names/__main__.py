@@ -44,7 +44,7 @@ def main() -> None:
 def list_faults(
     rows: list[Row], wrong: list[str], hidden: list[Answer], shown: list[Answer], labels: list[Label]
 ) -> list[str]:
-    """Return a line for each thing that must not be."""
+    """Return a line for every thing that must not be."""
     faults = [f"below the floor: {row.what}" for row in rows if row.fails]
     faults += [f"sure and wrong: {name[:160]}" for name in wrong]
     names = {label.name for label in labels}

@@ -22,7 +22,7 @@ CONVOLUTION = re.compile(r"(?i)conv")
 class Answer:
     """How right is what was found of one name in one file, and how much it weighs; `typed` is None for no product.
 
-    `literal` is whether the category is the label's, without what an operator may tell beyond the name.
+    `literal` is whether the category is the label's, without what an operator may show beyond the name.
     """
 
     label: Label
@@ -43,7 +43,7 @@ def ask_names(labels: list[Label], kinds: pl.DataFrame | None = None) -> list[An
 
 
 def ask_traces(labels: list[Label]) -> Iterator[tuple[Answer, Answer]]:
-    """Yield for each kernel of each trace the answers by the name alone, and with the operators that launched it."""
+    """Yield for every kernel of every trace the answers by the name alone, and with the operators that launched it."""
     by_name = {label.name: label for label in labels}
     files = frozenset(file for label in labels for file in label.files)
     for file, path in list_files(files):
@@ -67,7 +67,7 @@ def _judge(label: Label, row: dict[str, object], file: str, names: float, time_n
     """Return how right a row of kinds is.
 
     Names are labelled without their operators. Where these are shown, a product that ran inside a convolution may be
-    called one, and a kernel of a name that does not tell may be what its operator is.
+    called one, and a kernel of a name that does not show may be what its operator is.
     """
     operator = row.get("operator")
     shown = isinstance(operator, str)
@@ -76,7 +76,7 @@ def _judge(label: Label, row: dict[str, object], file: str, names: float, time_n
     category = literal or (inside and row["category"] == "convolution") or (shown and "unknown" in label.categories)
     typed = None
     if label.is_product and not label.part:
-        told = "operator" in row and "unknown" in label.precisions  # operands tell what the name does not
+        told = "operator" in row and "unknown" in label.precisions  # operands show what the name does not
         precision = told or (row["precision"] or "unknown") in label.precisions
         typed = category and precision and (row["unit"] or "unknown") == label.unit
     return Answer(label, file, literal, category, typed, bool(row["sure"]), names, time_ns)

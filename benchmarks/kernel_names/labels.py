@@ -22,7 +22,7 @@ LABELS = TRACES.with_name("kernels") / "names.tsv"
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What is right of a name: its categories and precisions (`unknown`: the name does not tell), and its unit.
+    """What is right of a name: its categories and precisions (`unknown`: the name does not show), and its unit.
 
     `part`: the kernel prepares or ends a product, and only its category counts. `sure`: so is the label.
     """
@@ -68,7 +68,7 @@ def _find_alternatives(pattern: str, note: str) -> set[str]:
 
 
 def list_files(wanted: frozenset[str]) -> Iterator[tuple[str, Path]]:
-    """Yield the name in the labels, and the path, of each wanted trace."""
+    """Yield the name in the labels, and the path, of every wanted trace."""
     for folder in (TRACES, TRACES.with_name("more_traces")):
         manifest = folder / "manifest.csv"
         if not manifest.is_file():

@@ -1,4 +1,4 @@
-"""The tables without what only one file supports: how names are told that nobody has seen."""
+"""The tables without what only one file supports: how names are told that no one has seen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Support = dict[tuple[int, str, int], set[str]]
 
 
 def leave_out(labels: list[Label]) -> list[Answer]:
-    """Return the answers for each file's names, by tables without the lines that only names of that file need."""
+    """Return the answers for every file's names, by tables without the lines that only names of that file need."""
     support = find_support(labels)
     answers = []
     for file in sorted({file for label in labels for file in label.files}):

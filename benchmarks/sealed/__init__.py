@@ -1,1 +1,1 @@
-"""Jobs that nobody has seen: drawn anew from every commit, so that nothing can be tuned to them (`make sealed`)."""
+"""Jobs that no one has seen: drawn anew from every commit, so that nothing can be tuned to them (`make sealed`)."""

@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """Return what was asked for."""
+    """Return what was requested."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sealed", description=__doc__)
     parser.add_argument("--seed", help="another block than the commit's; only its summary is printed")
     parser.add_argument("--look", metavar="SEED", help="an open block instead, whose jobs are told one by one")

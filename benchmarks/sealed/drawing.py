@@ -114,7 +114,7 @@ def draw_mistakes(random: Random, kind: str) -> tuple[Mistakes, tuple[str, ...]]
 
 
 def draw_names(random: Random, many: int) -> list[str]:
-    """Return so many mistakes, each of a family that is drawn first; one alone where two cannot be together."""
+    """Return this many mistakes, each of a family that is drawn first; one alone where two cannot be together."""
     names: list[str] = []
     while len(names) < many:
         name = random.choice(pick(random, FAMILIES))

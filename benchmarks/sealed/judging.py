@@ -1,4 +1,4 @@
-"""A drawn job or pass through the library, as `deepprof diagnose` does, and what it says."""
+"""A drawn job or pass through the library, as `deepprof diagnose` does, and what it states."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SLACK = 0.02  # of iterations and of kernels
 
 
 def answer(task: Task) -> Answer:
-    """Return what is said of one job or pass of a block."""
+    """Return what is stated of one job or pass of a block."""
     seed, number, single = task
     return judge_pass(seed, number) if single else judge_job(draw(seed, number))
 
 
 def look(task: Task) -> tuple[Answer, str]:
-    """Return the same with a line that tells all about it, for blocks that are open to look at."""
+    """Return the same with a line that shows all about it, for blocks that are open to examine."""
     seed, number, single = task
     if single:
         one = draw_pass(seed, number)
@@ -42,7 +42,7 @@ def look(task: Task) -> tuple[Answer, str]:
 
 
 def judge_job(drawn: Drawn) -> Answer:
-    """Return what is said of a job."""
+    """Return what is stated of a job."""
     trace = record(drawn)
     found = examine(trace)
     said = found.headline
@@ -53,7 +53,7 @@ def judge_job(drawn: Drawn) -> Answer:
 
 
 def judge_pass(seed: str, number: int) -> Answer:
-    """Return what is said of a single pass."""
+    """Return what is stated of a single pass."""
     drawn = draw_pass(seed, number)
     found = examine(record_pass(drawn))
     said = found.headline

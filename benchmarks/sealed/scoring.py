@@ -1,4 +1,4 @@
-"""What a block says: shares with their 95 % intervals, and whether one is below its floor by more than luck."""
+"""What a block states: shares with their 95 % intervals, and whether one is below its floor by more than luck."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS: dict[str, Better] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What was said of a job, and what should have been; `label` is None for a single pass.
+    """What was stated of a job, and what should have been; `label` is None for a single pass.
 
     `loops` is how many loops were found, `counted` whether the iterations are right.
     """
@@ -56,7 +56,7 @@ class Answer:
 
     @property
     def abstains(self) -> bool:
-        """Whether nothing is said where there is something."""
+        """Whether nothing is stated where there is something."""
         return self.silent and not self.right and not self.acceptable
 
     @property
@@ -82,7 +82,7 @@ def say(hits: int, number: int) -> str:
 
 
 def summary(answers: Sequence[Answer]) -> Table:
-    """Return one row per kind of job and one for all; single passes are a table of their own."""
+    """Return one row per kind of job and one for all; single passes are their own table."""
     judged = [each for each in answers if each.label is not None]
     kinds = sorted({each.kind for each in judged})
     rows = [count(kind, [each for each in judged if each.kind == kind]) for kind in kinds]
@@ -125,7 +125,7 @@ def missed(answers: Sequence[Answer]) -> list[str]:
 
 
 def chance(misses: int, number: int, share: float) -> float:
-    """Return how likely so many misses or more are where each of `number` is one with the chance `share`."""
+    """Return how likely this many misses or more are where each of `number` is one with the chance `share`."""
     fewer = sum(math.comb(number, k) * share**k * (1 - share) ** (number - k) for k in range(misses))
     return max(0.0, 1 - fewer)
 

@@ -28,7 +28,7 @@ MOST_KERNELS = 1_200
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass: `model` goes through it once; `marked` says so in the trace, as its framework would."""
+    """One pass: `model` goes through it once; `marked` states so in the trace, as its framework would."""
 
     kind: str
     flavour: str
@@ -75,7 +75,7 @@ def steps_of(drawn: Pass) -> Iterator[Step]:
 
 
 def backward_of(drawn: Pass) -> Iterator[Step]:
-    """Yield the backward pass and the update; TensorFlow's updates stand within the backward pass."""
+    """Yield the backward pass and the update; TensorFlow's updates are within the backward pass."""
     model, inside = drawn.model, drawn.kind == "TensorFlow step"
     yield from model.head_backward
     for block in model.blocks_backward:

@@ -49,7 +49,7 @@ NEAR = {  # what is as true of a mistake, whatever was recorded
     "rarely": ("input-bound",),
     "slower": ("slow-iterations",),
 }
-BLIND = {  # what can be said of it where launches were not recorded; the first is the best answer
+BLIND = {  # what can be stated of it where launches were not recorded; the first is the best answer
     "data": ("host-bound", "input-bound"),
     "logs": ("host-bound",),
     "often": ("host-bound", "input-bound", "slow-iterations"),
@@ -59,7 +59,7 @@ BLIND = {  # what can be said of it where launches were not recorded; the first 
     "launches": (HEALTHY, "launch-bound", "host-bound"),
     "growth": ("graph-growth", "host-bound", "drift"),
 }
-UNNAMED = {  # where nothing says that data is loaded
+UNNAMED = {  # where nothing states that data is loaded
     "data": ("host-bound",),
     "often": ("host-bound", "slow-iterations"),
     "rarely": ("slow-iterations", "host-bound"),
@@ -112,7 +112,7 @@ def judge_shares(
 
 
 def answers(name: str, rule: str, missing: str) -> tuple[str, ...]:
-    """Return what may be said of a mistake as it was recorded, the best first."""
+    """Return what may be stated of a mistake as it was recorded, the best first."""
     told = (rule, *NEAR.get(name, ()))
     if missing in ("launch records", "the host"):
         return BLIND.get(name, told)

@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """Return what was asked for; the truth of single recordings is shown of open blocks only."""
+    """Return what was requested; the truth of single recordings is shown of open blocks only."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.unseen", description=__doc__)
     parser.add_argument("--seed", help="another block than the commit's; only its tables are printed")
     parser.add_argument("--look", metavar="SEED", help="an open block instead, whose recordings are told one by one")

@@ -1,4 +1,4 @@
-"""A drawn recording through the library, as `deepprof diagnose` does, and the verdict on what it says."""
+"""A drawn recording through the library, as `deepprof diagnose` does, and the verdict on what it states."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def describe_truth(truth: Truth) -> str:
 
 
 def describe_said(said: Said) -> str:
-    """Return what was said in one line."""
+    """Return what was stated in one line."""
     cause = f"{said.cause or 'no cause'} {said.cause_share:.1%}"
     return f"{said.kind}, {said.loops} iterations, {said.part} {said.part_share:.1%}, {cause} at {said.confidence:.2f}"

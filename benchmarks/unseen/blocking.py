@@ -27,7 +27,7 @@ def draw_blocked(random: Random, *, training: bool, flavour: str | None = None) 
 
 
 def long_copy_call(random: Random, disturbed: bool) -> Sketch:
-    """Draw a pass in which one call that copies takes 40 to 500 ms, though the copy itself is short."""
+    """Draw a pass in which one call that copies uses 40 to 500 ms, though the copy itself is short."""
     job, recorder = draw_blocked(random, training=random.random() < 0.5)
     steps = pass_of(job)
     place = next(number for number, step in enumerate(steps) if isinstance(step, Copy))
@@ -39,7 +39,7 @@ def long_copy_call(random: Random, disturbed: bool) -> Sketch:
 
 
 def slow_launch(random: Random, disturbed: bool) -> Sketch:
-    """Draw a loop in which one launch call of each iteration takes milliseconds."""
+    """Draw a loop in which one launch call of every iteration needs milliseconds."""
     job, recorder = draw_blocked(random, training=random.random() < 0.7)
     slow = total(job.model) * random.uniform(1.1, 3.5)
     count = random.randint(8, 25)
@@ -73,7 +73,7 @@ def autograd_thread(random: Random, disturbed: bool) -> Sketch:
 
 
 def lock_held(random: Random, disturbed: bool) -> Sketch:
-    """Draw a loop whose main thread waits for a lock that another thread holds in each iteration."""
+    """Draw a loop whose main thread waits for a lock that another thread holds in every iteration."""
     job, recorder = draw_blocked(random, training=random.random() < 0.6)
     held = total(job.model) * random.uniform(1.1, 3.5)
     job = replace(job, habit=replace(job.habit, lock_ns=held)) if disturbed else job

@@ -113,7 +113,7 @@ class Maker:
         return max(1, round(ns * (1 + share * (2 * self.random.random() - 1))))
 
     def draw_model(self, kernels: int, mean_ns: float, *, training: bool) -> Model:
-        """Return a model of about so many kernels, of which none belong to layers that repeat."""
+        """Return a model of about this many kernels, of which none belong to layers that repeat."""
         shares = (0.35, 0.5, 0.15) if training else (1.0, 0.0, 0.0)
         counts = [max(1, round(kernels * share)) if share else 0 for share in shares]
         phases = zip(("forward", "backward", "update"), counts, strict=True)
@@ -121,7 +121,7 @@ class Maker:
         return Model(*parts)
 
     def launch(self, kernel: Kernel, thread: int = MAIN) -> Launch:
-        """Return a launch; an eager framework's takes longer, and sometimes much longer."""
+        """Return a launch; an eager framework's lasts longer, and sometimes much longer."""
         before, call, after = (5_000, 4_200, 1_200) if is_eager(self.flavour) else (600, 3_200, 300)
         odd = 1 if self.random.random() > 0.01 else 3
         first, second, third = (self.vary(cost * self.pace * odd, 0.3) for cost in (before, call, after))
@@ -142,7 +142,7 @@ class Maker:
     def copy(
         self, direction: str, nbytes: int, *, pinned: bool = True, blocking: bool = False, op: bool = True
     ) -> Copy:
-        """Return a copy of so many bytes."""
+        """Return a copy of this many bytes."""
         rate = WITHIN if direction == "DtoD" else PINNED if pinned else PAGEABLE
         name = "aten::copy_" if is_eager(self.flavour) else ""
         return Copy(direction, nbytes, self.vary(1_300 + nbytes / rate), pinned, blocking, name, self.vary(6_000))
@@ -233,7 +233,7 @@ class Maker:
         return steps
 
     def loop(self, model: Model, habit: Habit, count: int) -> list[list[Step]]:
-        """Return so many iterations."""
+        """Return this many iterations."""
         return [self.steps(model, habit, number) for number in range(count)]
 
 

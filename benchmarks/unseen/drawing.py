@@ -67,7 +67,7 @@ def draw(seed: str, number: int) -> Drawn:
     return draw_pair(seed, number // 2)[number % 2]
 
 
-@lru_cache(maxsize=1)  # twins are asked for one after the other
+@lru_cache(maxsize=1)  # twins are requested one after the other
 def draw_pair(seed: str, pair: int) -> tuple[Drawn, ...]:
     """Return twins; a pair with one in the grey zone is drawn again."""
     for attempt in range(ATTEMPTS):
@@ -95,5 +95,5 @@ def draw_once(seed: str, pair: int, attempt: int, disturbed: bool) -> Drawn:
 
 
 def record(drawn: Drawn) -> tuple[Trace, ...]:
-    """Return what was recorded: a trace, or one for each rank."""
+    """Return what was recorded: a trace, or one for every rank."""
     return write(drawn.sketch, play(drawn.sketch.programs))

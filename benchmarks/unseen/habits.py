@@ -63,7 +63,7 @@ class Job:
 def draw_job(
     random: Random, kernels: tuple[int, int], *, training: bool | None = None, flavour: str | None = None
 ) -> Job:
-    """Return a job whose device has enough to do: kernels take longer than their launches."""
+    """Return a job whose device has enough to do: kernels last longer than their launches."""
     flavour = flavour or random.choice(FLAVOURS)
     maker = Maker(random, flavour, random.uniform(0.7, 1.4), random.choice((0.01, 0.03, 0.08, 0.2)))
     trains = random.random() < 0.6 if training is None else training
@@ -118,7 +118,7 @@ def disturb(random: Random, job: Job, name: str) -> Job:
 
 
 def slow_host(random: Random, ns: float) -> dict[str, object]:
-    """Return work of the host beside the model, which recorders see or do not."""
+    """Return work of the host next to the model, which recorders see or do not."""
     shown = random.choice(SHOWN)
     return {"host_ns": ns * random.uniform(1.1, 4), "host_shown": shown, "host_name": HOST_NAMES[shown]}
 
@@ -134,7 +134,7 @@ def read_often(random: Random, ns: float) -> dict[str, object]:
 
 
 def block(random: Random, ns: float) -> dict[str, object]:
-    """Return a launch whose call takes far too long."""
+    """Return a launch whose call needs far too long."""
     return {"slow_ns": ns * random.uniform(1.1, 3.5)}
 
 

@@ -1,4 +1,4 @@
-"""What an analysis says against the truth: plainly right, acceptable, silent or wrong."""
+"""What an analysis states against the truth: plainly right, acceptable, silent or wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITHIN = 0.03  # of a share, and of the largest one for what counts as largest t
 PASSES = frozenset({MARKED_STEP, SINGLE_PASS, START_UP})  # one another's names
 MISSED_FROM = 3  # iterations: fewer need not be found
 INNER = 1.5  # times as many iterations as there are: an inner loop
-SLACK = 0.02  # of iterations; one more or less at each end of a capture is no error
+SLACK = 0.02  # of iterations; one more or less at every end of a capture is no error
 ENDS = 2
 
 
@@ -38,7 +38,7 @@ class Said:
 
 
 def judge(truth: Truth, said: Said) -> str:
-    """Return the verdict on what was said."""
+    """Return the verdict on what was stated."""
     kind = is_kind(truth, said)
     something = truth.parts or truth.views[0].largest
     if not said.cause and not said.part and something:

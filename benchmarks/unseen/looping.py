@@ -121,7 +121,7 @@ def stalled(random: Random, disturbed: bool) -> Sketch:
 
 
 def waiting(random: Random, disturbed: bool) -> Sketch:
-    """Draw a loop that waits for a result in each iteration; its twin launches too slowly as well."""
+    """Draw a loop that waits for a result in every iteration; its twin launches too slowly as well."""
     job = draw_job(random, (20, 90))
     recorder = draw_recorder(random, job.maker.flavour)
     habit = replace(job.habit, read=random.choice(("item", "sync")))
@@ -134,7 +134,7 @@ def waiting(random: Random, disturbed: bool) -> Sketch:
 
 
 def graph_decode(random: Random, disturbed: bool) -> Sketch:
-    """Draw the decoding of tokens: a graph of layers, a few kernels that sample, a read; its twin's host takes long."""
+    """Draw the decoding of tokens: a graph of layers, a few kernels that sample, a read; its twin's host lasts long."""
     job = draw_job(random, (7, 14), training=False, flavour=random.choice(("pytorch", "compiled", "amd")))
     recorder = draw_recorder(random, job.maker.flavour)
     layers, count = random.randint(4, 24), random.randint(12, 40)
@@ -203,7 +203,7 @@ def half_marked(random: Random, disturbed: bool) -> Sketch:
 
 
 def micro_batches(random: Random, disturbed: bool) -> Sketch:
-    """Draw training with accumulation, whose markers stand at micro-batches."""
+    """Draw training with accumulation, whose markers are at micro-batches."""
     job = draw_job(random, (30, 70), training=True, flavour=random.choice(("pytorch", "compiled")))
     count, micro = random.randint(6, 14), random.randint(2, 6)
     job = disturb(random, job, random.choice((DATA_LOADING, HOST_WORK, LAUNCHING))) if disturbed else job

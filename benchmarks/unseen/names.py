@@ -94,7 +94,7 @@ def is_eager(flavour: str) -> bool:
 
 
 def draw_kernels(random: Random, flavour: str, phase: str, count: int, mean_ns: float) -> list[Kernel]:
-    """Return kernels of a phase, about `mean_ns` long; products and convolutions take most of the time, as they do."""
+    """Return kernels of a phase, about `mean_ns` long; products and convolutions use most of the time, as they do."""
     named = [draw_name(random, flavour, phase) for _ in range(count)]
     if phase != "update":
         named[::3] = [draw_heavy(random, flavour, phase) for _ in named[::3]]
@@ -104,7 +104,7 @@ def draw_kernels(random: Random, flavour: str, phase: str, count: int, mean_ns: 
 
 
 def weigh(name: str, flavour: str) -> float:
-    """Return how long a kernel takes beside others: a healthy model computes products and little else."""
+    """Return how long a kernel needs next to others: a healthy model computes products and little else."""
     return 1.0 if flavour == "native" or any(word in name for word in HEAVY) else LIGHT
 
 

@@ -15,7 +15,7 @@ ORDER = (COMPUTING, COMMUNICATING, COPYING)  # where several happen at once, the
 
 
 def divide(rows: Sequence[DeviceRow], windows: Windows) -> dict[str, int]:
-    """Return the nanoseconds of each part in the windows, which do not overlap; they add up to the windows."""
+    """Return the nanoseconds of every part in the windows, which do not overlap; they add up to the windows."""
     found: dict[str, int] = {}
     seen: list[tuple[int, int]] = []
     covered = 0

@@ -134,7 +134,7 @@ def before_step(random: Random, job: Job) -> list[Step]:
 
 
 def plain_pass(random: Random, disturbed: bool) -> Sketch:
-    """Draw one forward pass that nobody marked and in which nothing repeats."""
+    """Draw one forward pass that no one marked and in which nothing repeats."""
     job = draw_job(random, (30, 300), training=False)
     recorder = draw_recorder(random, job.maker.flavour)
     job = disturb(random, job, random.choice(MISTAKES_OF_A_PASS)) if disturbed else job
@@ -168,7 +168,7 @@ def mix_experts(random: Random, job: Job) -> Model:
 
 
 def chunk(random: Random, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """Return a pass in which one long stretch is done in chunks."""
+    """Return a pass in which one long section is done in chunks."""
     begin, end = len(kernels) // 4, len(kernels) // 2
     pieces = random.randint(3, 12)
     small = tuple(each._replace(ns=max(1_500, each.ns // pieces * 2)) for each in kernels[begin:end])
@@ -227,7 +227,7 @@ def kernel_benchmark(random: Random, disturbed: bool) -> Sketch:
 
 
 def copy_benchmark(random: Random, disturbed: bool) -> Sketch:
-    """Draw copies between host and device: many large ones and a few tiny pageable ones; its twin computes beside."""
+    """Draw copies between host and device: many large ones and a few tiny pageable ones; its twin computes next to."""
     maker = Maker(random, random.choice(("native", "pytorch")))
     recorder = draw_recorder(random, maker.flavour, ("host",))
     direction, pinned = random.choice(("HtoD", "DtoH")), random.random() < 0.7
@@ -245,7 +245,7 @@ def copy_benchmark(random: Random, disturbed: bool) -> Sketch:
 
 
 def aside(step: Step) -> list[Step]:
-    """Return a copy on a stream of its own, without making the host wait."""
+    """Return a copy on its own stream, without making the host wait."""
     return [replace(step, stream=COPY_STREAM, pinned=True)] if isinstance(step, Copy) else [step]
 
 

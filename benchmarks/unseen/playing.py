@@ -52,7 +52,7 @@ Range = tuple[Open, int, int]
 
 
 def play(programs: Sequence[Program], without: frozenset[str] = frozenset()) -> list[Played]:
-    """Return what happened in each process; causes in `without` do not happen."""
+    """Return what happened in every process; causes in `without` do not happen."""
     players = [Player(program, without) for program in programs]
     runs = [player.run() for player in players]
     while meetings := [step for step in (next(run, None) for run in runs) if step is not None]:
@@ -113,7 +113,7 @@ class Player:
                 self.rare(step)
 
     def rare(self, step: Step) -> None:
-        """Play a step that takes no time of its own, or waits."""
+        """Play a step that uses no time of its own, or waits."""
         match step:
             case Sync():
                 self.sync(step)

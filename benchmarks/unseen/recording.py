@@ -63,7 +63,7 @@ def cut(played: Played, share: float) -> Played:
 
 
 def write(sketch: Sketch, played: Sequence[Played]) -> tuple[Trace, ...]:
-    """Return the traces of a recording: one file, or one for each process."""
+    """Return the traces of a recording: one file, or one for every process."""
     kept = [cut(keep(each, sketch.recorder), sketch.cut) for each in played]
     if sketch.separate:
         numbered = enumerate(zip(sketch.programs, kept, strict=True))

@@ -11,7 +11,7 @@ from deepprof.render.answer import MINOR
 
 __all__ = ["CAUSES", "read_said"]
 
-# Rule of a finding → cause. What kernels compute is no cause here: rules on that say nothing of what was planted.
+# Rule of a finding → cause. What kernels compute is no cause here: rules on that state nothing of what was planted.
 CAUSES: dict[str, str] = {
     "input-bound": words.DATA_LOADING,
     "host-bound": words.HOST_WORK,
@@ -35,7 +35,7 @@ KINDS = {"recording": words.SINGLE_PASS, "no work": words.HOST_ONLY}
 
 
 def read_said(analysis: Analysis) -> Said:
-    """Return what the analysis says first."""
+    """Return what the analysis states first."""
     answer = analysis.answer
     part, share = next(iter(answer.groups.items()), ("", 0.0))
     cause, cost = _find_cause(analysis)
@@ -51,7 +51,7 @@ def read_said(analysis: Analysis) -> Said:
 
 
 def _find_cause(analysis: Analysis) -> tuple[str, float]:
-    """Return the cause that is blamed first, with its share; or the wait that is said to have no known cause."""
+    """Return the cause that is blamed first, with its share; or the wait that is stated to have no recognized cause."""
     answer = analysis.answer
     if answer.loss is not None:
         return _name_cause(answer.loss), answer.loss_ratio or 0.0

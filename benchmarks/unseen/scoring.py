@@ -1,4 +1,4 @@
-"""The tables of a block: shares with their 95 % intervals, for each family and kind of recordings and for all."""
+"""The tables of a block: shares with their 95 % intervals, for every family and kind of recordings and for all."""
 
 from __future__ import annotations
 

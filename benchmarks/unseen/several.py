@@ -36,7 +36,7 @@ def draw_pair(random: Random) -> Pair:
 
 
 def rank(pair: Pair, late_ns: float = 0) -> tuple[Step, ...]:
-    """Return what one rank does: in each iteration it meets the other one before the update."""
+    """Return what one rank does: in every iteration it meets the other one before the update."""
     maker = pair.job.maker
     parts: list[list[Step]] = []
     for number in range(pair.count):
@@ -49,7 +49,7 @@ def rank(pair: Pair, late_ns: float = 0) -> tuple[Step, ...]:
 
 
 def last_launch(steps: list[Step], after: int) -> int:
-    """Return the place behind the launch after which so many follow."""
+    """Return the place behind the launch after which this many follow."""
     places = [number for number, step in enumerate(steps) if isinstance(step, Launch)]
     return places[len(places) - after - 1] + 1
 
@@ -73,7 +73,7 @@ def late_start(random: Random, disturbed: bool) -> Sketch:
 
 
 def straggler(random: Random, disturbed: bool) -> Sketch:
-    """Draw two ranks of which one is late in each iteration."""
+    """Draw two ranks of which one is late in every iteration."""
     pair = draw_pair(random)
     late = total(pair.job.model) * random.uniform(1.1, 3)
     programs = (Program(rank(pair)), Program(rank(pair, late if disturbed else 0), device=1))
@@ -81,7 +81,7 @@ def straggler(random: Random, disturbed: bool) -> Sketch:
 
 
 def slow_network(random: Random, disturbed: bool) -> Sketch:
-    """Draw two ranks whose collectives take long."""
+    """Draw two ranks whose collectives last long."""
     pair = draw_pair(random)
     longer = total(pair.job.model) * random.uniform(0.4, 2.5)
     pair = replace(pair, reduce_ns=longer) if disturbed else pair

@@ -49,7 +49,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel: `slow_ns` is what its call takes beyond the usual, `late_ns` how late it is handed to the device."""
+    """A kernel: `slow_ns` is what its call needs beyond the usual, `late_ns` how late it is handed to the device."""
 
     kernel: str
     ns: int
@@ -67,7 +67,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy; the host waits for the end of a `blocking` one, which `cause` says why, and for pageable ones."""
+    """A copy; the host waits for the end of a `blocking` one, which `cause` states why, and for pageable ones."""
 
     direction: str
     nbytes: int
@@ -144,7 +144,7 @@ class Meet:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An iteration begins here, which nobody records."""
+    """An iteration begins here, which no one records."""
 
 
 Step = Work | Launch | Copy | Replay | Call | Sync | Open | Close | Join | Meet | Mark

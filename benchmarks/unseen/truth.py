@@ -1,4 +1,4 @@
-"""The truth of a recording: from the schedule played with each cause and without it, never from an analysis."""
+"""The truth of a recording: from the schedule played with every cause and without it, never from an analysis."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from benchmarks.unseen.vocabulary import (
 
 __all__ = ["LEAST", "NEGLIGIBLE", "Truth", "View", "find_truth"]
 
-NEGLIGIBLE, LEAST = 0.05, 0.12  # of the base: below nothing is worth a word, from here on it must be said
+NEGLIGIBLE, LEAST = 0.05, 0.12  # of the base: below nothing is worth a word, from here on it must be stated
 LISTED = 0.001
 CLOSE = 1.5  # between the shares of two causes that may both be named
 MIDDLE = (0.25, 0.75)  # of the iterations by their length: the usual ones
@@ -185,7 +185,7 @@ def find_present(sketch: Sketch) -> set[str]:
 def measure_group(base: str, group: set[str], recorder: Recorder, played: Play) -> float:
     """Return what causes cost together.
 
-    Waiting and launching are what is left to gain once nothing else holds the host back: idle time after a wait is
+    Waiting and launching are what is left to gain once nothing else contains the host back: idle time after a wait is
     due to that one, and the time until a slow submission is not due to the wait before it.
     """
     before = next((others for cause, others in AFTER.items() if group == {cause}), frozenset[str]())
@@ -283,7 +283,7 @@ def parts_of(base: str, played: Sequence[Played], numbers: Sequence[int]) -> dic
 
 
 def windows_of(base: str, own: Sequence[Played], every: Sequence[Played], number: int) -> Windows:
-    """Return the stretches of time that a base means on one device."""
+    """Return the sections of time that a base means on one device."""
     if base == "iteration":
         return usual_iterations(own[0].starts())
     if base == "marked":

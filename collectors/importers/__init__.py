@@ -54,9 +54,9 @@ FORMATS = "name what a profiler wrote; `deepprof --formats` lists what is read"
 class Importer(Protocol):
     """A reader of one trace format. `suffixes` are the usual ends of file names; the content decides.
 
-    An importer may have one more method, `covers(path) -> Iterable[Path]`: it returns the files beside `path` that
+    An importer may have one more method, `covers(path) -> Iterable[Path]`: it returns the files next to `path` that
     reading `path` reads too, or that hold the same records again. In a directory they count as one trace. If it has
-    `cheap_details = True`, reading with `details` takes hardly longer than without; with `shapes` it never may.
+    `cheap_details = True`, reading with `details` uses hardly longer than without; with `shapes` it never may.
     """
 
     name: str
@@ -83,7 +83,7 @@ def importers() -> tuple[Importer, ...]:
 
 
 def each_importer() -> Iterator[Importer]:
-    """Yield every importer; each is loaded when it is asked for."""
+    """Yield every importer; each is loaded when it is requested."""
     yield from filter(None, map(_load_builtin, BUILTINS))
     yield from _load_installed()
 
@@ -132,7 +132,7 @@ class FencedImporter:
 
 
 def has_cheap_details(importer: object) -> bool:
-    """Return whether an importer says that details take it hardly longer."""
+    """Return whether an importer states that details take it hardly longer."""
     return getattr(importer, "cheap_details", False) is True
 
 
@@ -141,14 +141,12 @@ def read(
 ) -> Trace:
     """Return the trace in `path`, in the format that its content shows.
 
-    Operands and launch shapes are read where the file has them, unless `shapes` is False. `details` asks for call
-    stacks and other large tables too; None asks for them in formats where that takes hardly longer. `columns` maps the
-    columns of a CSV, Parquet or Arrow table, as
-    `{"start": "Begin", "duration": "Length", "name": "Kernel", "unit": "us"}`, as "start=Begin,…", or as the path of a
-    TOML file; the keys are those of `generic.columns.GenericColumns`. Raises
-    `TraceError` when the file cannot be read, is damaged, or is in no known format, and `UsageError` for an invalid
-    mapping.
-    """
+    Operands and launch shapes are read where the file has them, unless `shapes` is False. `details` requests call
+    stacks and other large tables too; None requests them in formats where that uses hardly longer. `columns` maps the
+    columns of a CSV, Parquet or Arrow table, as `{"start": "Begin", "duration": "Length", "name": "Kernel", "unit":
+    "us"}`, as "start=Begin,…", or as the path of a TOML file; the keys are those of `generic.columns.GenericColumns`.
+    Raises `TraceError` when the file cannot be read, is damaged, or is in no recognized format, and `UsageError` for an
+    invalid mapping."""
     path = Path(path)
     if columns is not None:
         return with_readable_names(read_mapped(path, parse_columns(columns)))
@@ -171,7 +169,7 @@ def _without_shapes(trace: Trace) -> Trace:
 
 
 def covers(importer: Importer, path: Path) -> Iterable[Path]:
-    """Return the files beside `path` that need not be read separately."""
+    """Return the files next to `path` that need not be read separately."""
     find: Callable[[Path], Iterable[Path]] = getattr(importer, "covers", lambda _: ())
     return find(path)
 
@@ -187,7 +185,7 @@ def recognise(head: bytes, path: Path) -> Importer | None:
 
 
 def list_formats() -> str:
-    """Return a line for each format that is read, with the usual names of its files."""
+    """Return a line for every format that is read, with the usual names of its files."""
     width = max(len(known.name) for known in importers())
     return "".join(f"{known.name:{width}}  {' '.join(known.suffixes)}\n" for known in importers())
 

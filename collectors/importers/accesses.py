@@ -1,4 +1,4 @@
-"""Recordings of `deepprof accesses`: what each kernel accessed of each block of device memory, counted on the device.
+"""Recordings of `deepprof accesses`: what each kernel accessed of every block of device memory, counted on the device.
 
 A recording is a line of JSON per launch, allocation and release, as the classes here declare them; the first line is
 `_StartLine`. `collectors/live/accesses/recording.c` writes it, line by line: the last line of a job that was killed
@@ -105,7 +105,7 @@ class _Lines(Struct, eq=False):
     start: _StartLine | None = None
     end: _EndLine | None = None
     launches: list[_LaunchLine] = field(default_factory=list)
-    blocks: list[npt.NDArray[np.uint64]] = field(default_factory=list)  # of each launch, a row each
+    blocks: list[npt.NDArray[np.uint64]] = field(default_factory=list)  # of every launch, a row each
     memory: list[_MemoryLine] = field(default_factory=list)
     problems: list[_ProblemLine] = field(default_factory=list)  # the first ones, which are named
     failed: int = 0  # how many problems there are
@@ -161,7 +161,7 @@ class AccessRecording:
         return head.startswith(OPENING)
 
     def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
-        """Return the trace in `path`; raises `TraceError`. Takes about five times the size of the file."""
+        """Return the trace in `path`; raises `TraceError`. Uses about five times the size of the file."""
         lines = _read_lines(path)
         if lines.start is None or lines.start.format != FORMAT:
             raise TraceError(path, f"is no recording of the format {FORMAT}", RECORD_AGAIN)
@@ -200,7 +200,7 @@ def _find_accesses(lines: _Lines, block_nbytes: int) -> pl.DataFrame:
 
 
 def _assemble(path: Path, lines: _Lines, accesses: pl.DataFrame, start: _StartLine) -> Trace:
-    """Return the trace, whose kernels stand in another order than the launches if these overlap."""
+    """Return the trace, whose kernels are in another order than the launches if these overlap."""
     tally = lines.tally
     for reason, many in (lines.end.lost if lines.end is not None else {}).items():
         tally.dropped.update({reason if reason in LOSSES else "other": many} if many else {})

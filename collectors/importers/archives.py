@@ -113,7 +113,7 @@ class Archive:
         return next(self.stored.read_member(member.number, min(nbytes, member.nbytes)), b"")
 
     def extract(self, member: _ArchiveMember) -> Path:
-        """Write `member` to a directory of its own, removed with the archive, and return its path there.
+        """Write `member` to its own directory, removed with the archive, and return its path there.
 
         The file is called `member.safe_name`. Raises as `pieces` does.
         """
@@ -272,7 +272,7 @@ def _checked(path: Path, stored: int, entries: list[Entry]) -> tuple[_ArchiveMem
 
 
 def misplaced(name: str) -> str:
-    """Return what is wrong with the path in `name`, "" where it lies inside the archive."""
+    """Return what is wrong with the path in `name`, "" where it is inside the archive."""
     parts = re.split(r"[/\\]", name)
     outside = name.startswith(("/", "\\")) or ".." in parts or re.match(r"[A-Za-z]:", name) or "\0" in name
     return "lies outside of it" if outside else ""

@@ -34,7 +34,7 @@ NARROW = {pl.Null(), pl.Int8(), pl.Int16(), pl.Int32(), pl.UInt8(), pl.UInt16(),
 
 
 class Records(Struct, frozen=True, kw_only=True, eq=False):
-    """The frames that an importer has read, with those of the columns of each table in `trace` that the format has.
+    """The frames that an importer has read, with those of the columns of every table in `trace` that the format has.
 
     `name` (String) replaces `name_id`; `memory` has neither. `start_ns` and `end_ns` (`time_ns`) are integers.
     `activity`, `copy_kind`, `category` and `side` may be plain texts. If a device frame has no `device` or `stream`
@@ -77,8 +77,8 @@ def assemble(path: Path, format: str, records: Records, *, read: int, **header: 
 def finish(path: Path, format: str, tables: Mapping[str, Any], tally: Tally, *, read: int, **header: Any) -> Trace:
     """Return the trace of finished `tables`, by field of `Trace`, with every record counted and flagged.
 
-    Kineto and nsys call it with tables of their own, whose names are numbers already. In `assemble` Kineto's host
-    events would be in memory twice (224 MB instead of 176 for 404,000 events), and nsys would take 5 % longer.
+    Kineto and nsys call it with their own tables, whose names are numbers already. In `assemble` Kineto's host
+    events would be in memory twice (224 MB instead of 176 for 404,000 events), and nsys would use 5 % longer.
     """
     kept = sum(rows.height for rows in tables.values())
     flagged = tally.flagged + flag_events(tables["device_events"], tables["host_events"])

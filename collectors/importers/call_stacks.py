@@ -17,7 +17,7 @@ ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
 class _NumberedStacks(Struct, frozen=True, eq=False):
-    """`of_chain` has the `stack_id` of each `chain`, null for one that is too long; `stacks` is STACKS."""
+    """`of_chain` has the `stack_id` of every `chain`, null for one that is too long; `stacks` is STACKS."""
 
     of_chain: pl.DataFrame
     stacks: pl.DataFrame

@@ -47,9 +47,9 @@ def list_traces(path: Path) -> DirectoryListing:
     """Return the traces in the directory `path` and its sub-directories, and notes on what is not read.
 
     `path` alone if it is a trace. Sub-directories are followed three levels down, which is where TensorBoard keeps
-    profiles. Hidden entries are skipped. An archive is read only if it is alone: beside traces it may hold the same
+    profiles. Hidden entries are skipped. An archive is read only if it is alone: next to traces it may hold the same
     traces again, and of several archives the user must name those to read, as each may unpack to 8 GiB. Raises
-    `TraceError` when the directory cannot be read, has more than 10,000 entries, or holds no trace.
+    `TraceError` when the directory cannot be read, has more than 10,000 entries, or contains no trace.
     """
     if importers.recognise(b"", path):
         return DirectoryListing([path])
@@ -141,7 +141,7 @@ def _sort(entry: Path, root: Path, finds: _DirectoryEntries) -> None:
 
 
 def _sort_folder(folder: Path, root: Path, finds: _DirectoryEntries) -> None:
-    """Add one directory to `finds`: as a trace that lies in `root`, or as a link that is not followed."""
+    """Add one directory to `finds`: as a trace that is in `root`, or as a link that is not followed."""
     importer = importers.recognise(b"", folder)
     if importer and folder.resolve().is_relative_to(root.resolve()):
         finds.known[folder] = importer
@@ -182,7 +182,7 @@ def _describe_reports(known: Iterable[Path], covered: Set[Path]) -> Iterator[str
 
 
 def _is_newer(report: Path) -> bool:
-    """Return whether a report was written after the database beside it."""
+    """Return whether a report was written after the database next to it."""
     try:
         return report.stat().st_mtime > report.with_suffix(".sqlite").stat().st_mtime
     except OSError:

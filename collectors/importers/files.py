@@ -78,7 +78,7 @@ def read_pieces(path: Path, size: int = PIECE_NBYTES, limit: int = LIMIT_NBYTES)
     """Yield the content of `path` in pieces of at most `size` bytes, decompressed when it is gzip or zstd.
 
     Several compressed members may follow each other. Raises `TraceError` when the file cannot be read, is truncated
-    or damaged, holds more than `limit` bytes (a plain file is then not read at all), or decompresses to more than
+    or damaged, contains more than `limit` bytes (a plain file is then not read at all), or decompresses to more than
     `RATIO_LIMIT` times its own size.
     """
     nbytes = 0

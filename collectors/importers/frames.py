@@ -18,7 +18,7 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import LIMIT_NBYTES, RATIO_FROM_NBYTES, RATIO_LIMIT, open_file
 
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
-ROWS_PER_BYTE = 8  # of the file; the times of one row take more than a bit
+ROWS_PER_BYTE = 8  # of the file; the times of one row use more than a bit
 ROWS_FLOOR = 1_000_000  # fewer rows are not checked
 VALUE_NBYTES = 8
 EXPORT_AGAIN = "export it again"
@@ -48,7 +48,7 @@ class FrameFile:
 
     @cached_property
     def rows(self) -> int:
-        """Return the number of rows; raise `TraceError` when the file is too small for so many."""
+        """Return the number of rows; raise `TraceError` when the file is too small for this many."""
         with decoding(self.path):
             if self.kind == PARQUET:
                 rows = int(pl.scan_parquet(self.path, glob=False).select(pl.len()).collect().item())
@@ -59,7 +59,7 @@ class FrameFile:
         return rows
 
     def read(self, columns: Sequence[str]) -> pl.DataFrame:
-        """Return `columns`, which must exist, rows in stored order; raise when they take more than `LIMIT_NBYTES`.
+        """Return `columns`, which must exist, rows in stored order; raise when they use more than `LIMIT_NBYTES`.
 
         Columns of lists and structures are returned as nulls: they hold no field of a record, and may be of any size.
         """

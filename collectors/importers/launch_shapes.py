@@ -23,7 +23,7 @@ PRODUCT_LIMIT = 2**63
 def launch_shapes(rows: pl.DataFrame) -> pl.DataFrame:
     """Return LAUNCH_SHAPES of device rows that have the columns of SHAPES; empty where they do not.
 
-    `rows` are all device rows as they stand in the trace, or some of them with their number in `event`.
+    `rows` are all device rows as they are in the trace, or some of them with their number in `event`.
     """
     if not SHAPES.keys() <= set(rows.columns):
         return empty_table(LAUNCH_SHAPES)

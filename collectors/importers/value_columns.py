@@ -76,7 +76,7 @@ def positive(column: str) -> pl.Expr:
 
 
 def _texts_to_integers(values: Sequence[Any]) -> pl.Series:
-    """Return the integer at the end of each text, as Int64.
+    """Return the integer at the end of every text, as Int64.
 
     Raises `TypeError` when not all are texts, `OverflowError` for an integer beyond int64.
     """

@@ -24,7 +24,7 @@ _Number = Annotated[int, Meta(ge=0, lt=2**32)]
 
 
 class _LayersModule(Struct, forbid_unknown_fields=True, gc=False):
-    """A module of a model; `class` is null where only its name is known."""
+    """A module of a model; `class` is null where only its name is available."""
 
     path: _Name
     kind: _Name | None = field(default=None, name="class")
@@ -93,7 +93,7 @@ def decode_embedded(raw: msgspec.Raw, path: Path) -> pl.DataFrame | None:
 
 
 def write_layers(content: dict[str, Any]) -> bytes:
-    """Return the content of a file of layers, a line for each module and each operator."""
+    """Return the content of a file of layers, a line for every module and each operator."""
     encode = msgspec.json.encode
     lines = {key: b",\n".join(map(encode, content[key])) for key in ("modules", "operators")}
     return b'{"schema":%b,\n"modules":[\n%b],\n"operators":[\n%b]}\n' % (encode(content["schema"]), *lines.values())

@@ -70,7 +70,7 @@ def _collect(named: Iterable[tuple[Any, str, str | None]], weights: set[str], mo
 def _list_operators(
     named: Iterable[tuple[Any, str, str | None]], weights: set[str]
 ) -> Iterator[tuple[str, str, str | None]]:
-    """Yield the operator, module and class of each node that has one.
+    """Yield the operator, module and class of every node that has one.
 
     A bias that is added to the product of a matrix with its weights is part of it.
     """
@@ -99,5 +99,5 @@ def _name_operator(node: Any, weights: set[str]) -> str | None:
 
 
 def _is_weight(name: str, weights: set[str]) -> bool:
-    """Return whether a value is a weight: exporters transpose some, under names of their own."""
+    """Return whether a value is a weight: exporters transpose some, under their own names."""
     return name in weights or name.startswith(("onnx::MatMul", "transpose", "val_t"))

@@ -1,4 +1,4 @@
-"""One connection to the agent, used by a thread beside the job: no call waits longer than its timeout."""
+"""One connection to the agent, used by a thread next to the job: no call waits longer than its timeout."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Connection:
             self.receive()
 
     def send(self) -> None:
-        """Send as much as the kernel takes."""
+        """Send as much as the kernel needs."""
         with contextlib.suppress(BlockingIOError):
             while self.pieces:
                 sent = self.door.send(self.pieces[0][:SEND_NBYTES], QUIETLY)

@@ -4,7 +4,7 @@
 Hazards:
 
 - A record costs 1.4 µs in 13.4 and 62 µs in 13.0.1, on a thread that takes the job's interpreter lock.
-- CUPTI calls back into Python from threads of its own. One that waits for the interpreter lock while the job holds it
+- CUPTI calls back into Python from its own threads. One that waits for the interpreter lock while the job holds it
   and waits for CUPTI is a deadlock; nothing on this side can rule it out.
 - CUPTI has one subscriber in a process up to CUDA 13.2: not together with torch.profiler, nsys or `deepprof run`.
 
@@ -51,7 +51,7 @@ class _Collector:
         self.flusher = threading.Thread(target=self.flush, name="deepprof-cupti", daemon=True)
 
     def start(self) -> _Collector:
-        """Connect; nothing is enabled before the agent asks for it."""
+        """Connect; nothing is enabled before the agent requests it."""
         self.writer.start()
         with contextlib.suppress(RuntimeError):  # no thread can be started: CUPTI delivers buffers only when full
             self.flusher.start()
@@ -133,14 +133,14 @@ class _Collector:
         self.writer.spent_ns += time.thread_time_ns() - began_ns
 
     def flush(self) -> None:
-        """Ask CUPTI for complete records a few times a second, until the job ends. Runs on a thread of its own."""
+        """Ask CUPTI for complete records a few times a second, until the job ends. Runs on its own thread."""
         while not self.stopped.wait(FLUSH_S):
             if self.on:
                 with contextlib.suppress(self.cupti.cuptiError):
                     self.flush_once()
 
     def flush_once(self) -> None:
-        """Take complete records. If CUPTI then holds no buffer, all records that ended before the call have come."""
+        """Take complete records. If CUPTI then contains no buffer, all records that ended before the call have come."""
         before_ns = self.cupti.get_timestamp()
         with self.turn:
             self.cupti.activity_flush_all(0)
@@ -166,7 +166,7 @@ def start(
     """Collect kernels, copies, memsets and synchronizations of this process; call it before its first CUDA call.
 
     The arguments are those of `deepprof.attach`; with `graphs="launches"` a launch of a CUDA graph is one record and
-    not one for each node. Raises `UsageError` without cupti-python.
+    not one for every node. Raises `UsageError` without cupti-python.
     """
     if graphs not in KERNELS:
         raise UsageError(f'graphs must be "nodes" or "launches", not {graphs!r}')

@@ -18,7 +18,7 @@ Intern = Callable[[Sequence[str]], npt.NDArray[np.uint32]]
 KERNELS, COPIES, MEMSET, GRAPH, SYNC = (3, 10), (1, 22), 2, 51, 38  # values of CUpti_ActivityKind
 ACTIVITIES = {3: 0, 10: 0, 1: 1, 22: 1, MEMSET: 2, GRAPH: 3, SYNC: 4}
 COPY_NAMES = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
-# CUpti_ActivityMemcpyKind; arrays lie on the device.
+# CUpti_ActivityMemcpyKind; arrays are on the device.
 COPY_KINDS = {1: 0, 2: 1, 3: 0, 4: 1, 5: 2, 6: 2, 7: 2, 8: 2, 9: 4, 10: 3}
 SYNC_NAMES = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 SMALL = 2**32 - 1
@@ -58,12 +58,12 @@ def decode(activities: Sequence[Any], intern: Intern) -> _Decoded:
 
 
 def _times(activities: Sequence[Any], attribute: str) -> Array:
-    """Return a time of each record as CUPTI gives it, UInt64: all ones where it is garbage."""
+    """Return a time of every record as CUPTI gives it, UInt64: all ones where it is garbage."""
     return np.array(list(map(attrgetter(attribute), activities)), np.uint64)
 
 
 def _column(activities: Sequence[Any], attribute: str, missing: int | None = None) -> Array:
-    """Return an attribute of each record, Int64; with `missing`, UInt64 and that value where a record has none."""
+    """Return an attribute of every record, Int64; with `missing`, UInt64 and that value where a record has none."""
     if missing is None:
         return np.array(list(map(attrgetter(attribute), activities)), np.int64)
     return np.array([getattr(activity, attribute, missing) for activity in activities], np.uint64)

@@ -1,4 +1,4 @@
-"""What DeepProf says in a job that it is part of: lines of the logger `deepprof`, which DEEPPROF_QUIET silences."""
+"""What DeepProf states in a job that it is part of: lines of the logger `deepprof`, which DEEPPROF_QUIET silences."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Which operators each module of a PyTorch model runs in a forward pass, in order, named as torch.profiler names them.
 
 Torch's execution trace observer sees the operators that its profiler sees, with their nesting, whether a profiler runs
-or not. Hooks on the modules write into the same record which module is open from then on. They do so on a thread of
-their own: a profiler that the job runs meanwhile records its own threads, and its trace stays as it would be.
-Tried with torch 2.13; needs no other library.
-"""
+or not. Hooks on the modules write into the same record which module is open from then on. They do so on their own
+thread: a profiler that the job runs meanwhile records its own threads, and its trace stays as it would be. Tried with
+torch 2.13; needs no other library."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ HEAD = re.compile(rb'^\s*"id": (\d+), "name": "(.*)", "ctrl_deps": (\d+),')
 SCOPE = re.compile(rb'"name": "scope", "type": "uint64", "value": (\d+)')
 THREAD = re.compile(rb'"name": "tid", "type": "uint64", "value": (\d+)')
 FUNCTION, BACKWARD, RANGE = 0, 1, 7  # of at::RecordScope
-PARALLEL, COMPILED = "DistributedDataParallel", "OptimizedModule"  # around a model whose user knows its paths without
+PARALLEL, COMPILED = "DistributedDataParallel", "OptimizedModule"  # around a model whose user has its paths without
 WRAPPED = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"})  # in paths
 LIMIT_NBYTES = 2 * 1024**3  # of torch's record
 MODULES, OPERATORS, NAME_CHARS = 100_000, 1_000_000, 1_000  # that a file of layers may have
@@ -216,7 +215,7 @@ class _Pass:
 
 
 def _is_observed() -> bool:
-    """Return whether somebody else has such an observer: torch has but one, and does not say whose."""
+    """Return whether someone else has such an observer: torch has but one, and does not state whose."""
     from torch.profiler import ExecutionTraceObserver
 
     return any(type(each) is ExecutionTraceObserver and each.is_registered for each in gc.get_objects())
@@ -269,9 +268,9 @@ def _assign(nodes: Iterable[_ExecutionNode]) -> tuple[tuple[str, int, int], ...]
 
 
 def _find_outermost(rows: Sequence[_ExecutionNode]) -> set[int]:
-    """Return the numbers of the operators that lie in no other one; backward ones are none of a forward pass."""
+    """Return the numbers of the operators that are in no other one; backward ones are none of a forward pass."""
     inner = _find_parents(rows)
-    closed = set[int]()  # what lies in these is no outermost operator
+    closed = set[int]()  # what is in these is no outermost operator
     found = set[int]()
     for node in rows:
         within = node.parent in closed
@@ -326,7 +325,7 @@ def list_modules(model: Any) -> list[tuple[Any, str, str]]:
 
 
 def _find_compiling() -> Callable[[], bool]:
-    """Return torch's function that says, in code that is being compiled, that it is."""
+    """Return torch's function that states, in code that is being compiled, that it is."""
     import torch
 
     found: Callable[[], bool] = torch.compiler.is_compiling
@@ -340,7 +339,7 @@ def record_forward(
 
     What creates its parameters only when it runs (`torch.nn.LazyLinear`) is run once before. Whether it trains, its
     parameters, buffers and the states of random generators are as before afterwards; what else it keeps (a count in an
-    attribute) is as the pass leaves it. Takes the memory of the parameters again, and what the forward pass takes with
+    attribute) is as the pass leaves it. Takes the memory of the parameters again, and what the forward pass needs with
     gradients. Raises `ForwardError`, and what the model itself raises.
     """
     ended: list[RecordedForward] = []

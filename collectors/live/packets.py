@@ -3,7 +3,7 @@
 A packet is a head and a payload, little endian. The C side is `inject/packets.h`; a test compares both.
 Device events are on the collector's device clock, ranges and changes of memory on CLOCK_MONOTONIC; a TICK ties both to
 the Unix clock. Records are numbered from 0 over a process's life, all of them in one count. A jump in the numbers means
-lost records, and `reason` gives the cause; `made` gives how many records of each kind there were.
+lost records, and `reason` gives the cause; `made` gives how many records of every kind there were.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_TIME = -(2**63)
 NO_COPY = 255
 NO_TOTAL = 2**64 - 1
 HAS_CORRELATION = 1  # a flag of an EVENT
-ANNOTATION, BY_NAME = 254, 255  # categories of a range beside those of host events
+ANNOTATION, BY_NAME = 254, 255  # categories of a range next to those of host events
 # What is counted: activities, ranges, changes of memory, sums of contexts.
 RECORD_KINDS = ("kernel", "memcpy", "memset", "graph", "sync", "range", "memory", "context")
 
@@ -28,13 +28,13 @@ class Kind(IntEnum):
     """What a packet is: below 16 the job sends it, from 16 on the agent; from 32 on for clients that ask its state."""
 
     HELLO = 1  # text, lines of key=value: the collector and its place
-    NAMES = 2  # NAME_HEAD and UTF-8, repeated; ids from 1 without missing ones, all of them again on each connection
+    NAMES = 2  # NAME_HEAD and UTF-8, repeated; ids from 1 without missing ones, all of them again on every connection
     EVENTS = 3  # RECORDS_HEAD, then `count` EVENT
     RANGES = 4  # RECORDS_HEAD, then `count` RANGE
     TICK = 5  # one TICK, a few times a second
     NOTICE = 6  # NOTICE_HEAD, then a line of text for people
     END = 7  # RECORDS_HEAD without records: the job ends here
-    CONTEXTS = 8  # CONTEXT, repeated; ids from 1 without missing ones, all of them again on each connection
+    CONTEXTS = 8  # CONTEXT, repeated; ids from 1 without missing ones, all of them again on every connection
     CONTEXT_SUMS = 9  # RECORDS_HEAD, then `count` CONTEXT_SUM
     LAUNCHES = 10  # LAUNCH, repeated
     MEMORY_CHANGES = 11  # RECORDS_HEAD, then `count` MEMORY_CHANGE
@@ -111,12 +111,12 @@ MEMORY_CHANGE = np.dtype(  # an allocation or a release; `nbytes` 0: a look at w
     [
         ("time_ns", "<i8"),  # CLOCK_MONOTONIC
         ("nbytes", "<i8"),  # negative for a release
-        ("address", "<u8"),  # 0: not known
-        ("allocated_nbytes", "<u8"),  # in use on the device after it, NO_TOTAL: not known
-        ("reserved_nbytes", "<u8"),  # held by the allocator after it, NO_TOTAL: not known
-        ("device_nbytes", "<u8"),  # all of the device's memory, 0: not known
+        ("address", "<u8"),  # 0: unknown
+        ("allocated_nbytes", "<u8"),  # in use on the device after it, NO_TOTAL: unknown
+        ("reserved_nbytes", "<u8"),  # held by the allocator after it, NO_TOTAL: unknown
+        ("device_nbytes", "<u8"),  # all of the device's memory, 0: unknown
         ("device", "<i4"),  # -1: memory of the host
-        ("thread", "<u4"),  # 0: not known
+        ("thread", "<u4"),  # 0: unknown
     ]
 )
 CONTEXT = np.dtype(  # a parent comes before its children
@@ -124,7 +124,7 @@ CONTEXT = np.dtype(  # a parent comes before its children
         ("id", "<u4"),
         ("parent", "<u4"),  # 0: the root
         ("name", "<u4"),
-        ("line", "<u4"),  # that is running in a frame of Python; 0: not known
+        ("line", "<u4"),  # that is running in a frame of Python; 0: unknown
         ("kind", "<u4"),  # 0 a frame of Python, 1 an operator, 2 a native frame
     ]
 )
@@ -144,7 +144,7 @@ TICK = np.dtype(
         ("device_ns", "<i8"),  # NO_TIME: there is no device clock
         ("mono_ns", "<i8"),
         ("unix_ns", "<i8"),  # the three were read together
-        ("events_until_ns", "<i8"),  # device clock: all events that ended before were sent; NO_TIME: not known
+        ("events_until_ns", "<i8"),  # device clock: all events that ended before were sent; NO_TIME: unknown
         ("ranges_until_ns", "<i8"),  # CLOCK_MONOTONIC: all ranges that ended, and changes, before were sent
         ("open_since_ns", "<i8"),  # start of the earliest range that is still open; 2**63 - 1: none
         ("next", "<u8"),  # number of the next record

@@ -48,8 +48,8 @@ class _PacketPart:
 def cut(events: Array, ranges: Array, changes: Array, offset_ns: int) -> Iterator[_PacketPart]:
     """Yield `events`, `ranges` and `changes` of memory, each in order of start, as parts by time that fit into packets.
 
-    A reader that merges them into one order holds at most a part. `offset_ns` is how far the clock of events is ahead.
-    """
+    A reader that merges them into one order holds at most a part. `offset_ns` is how far the clock of events is
+    ahead."""
     records = events, ranges, changes
     starts = events["start_ns"] - offset_ns, ranges["start_ns"], changes["time_ns"]
     bounds = np.unique(np.sort(np.concatenate(starts))[PART::PART])

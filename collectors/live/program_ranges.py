@@ -97,9 +97,9 @@ def range(name: str) -> ProgramRange:
     """Return a range that names a part of a program: `with deepprof.range("encoder"):`, or a decorator of a function.
 
     A profiler that records this process has it among its ranges: torch.profiler, Nsight Systems, rocprof and
-    `deepprof run`; with `--range NAME` DeepProf's commands look at what was launched in it. Ranges may lie in each
+    `deepprof run`; with `--range NAME` DeepProf's commands examine what was launched in it. Ranges may be in each
     other and be open on several threads at once. One that is left by an exception ends there. Of a coroutine or a
-    generator a decorator marks only the call that makes it; a range that is open over an `await` or a `yield` holds
+    generator a decorator marks only the call that makes it; a range that is open over an `await` or a `yield` contains
     what its thread does meanwhile, and takes the ranges that were begun in it along when it ends. Where nothing
     records ranges this costs next to nothing; it never raises, but for a `TypeError` where it decorates a class.
     """
@@ -185,7 +185,7 @@ def _find_nvtx(torch: Any, nvtx: Any) -> _RangeWriter | None:
     if torch is not None and getattr(torch.version, "cuda", None):
         own = torch.cuda.nvtx
         return _RangeWriter(own.range_push, lambda _: own.range_pop())
-    if nvtx is None and INJECTED in os.environ:  # else nobody would see its ranges, and it imports numpy
+    if nvtx is None and INJECTED in os.environ:  # else no one would see its ranges, and it imports numpy
         with suppress(Exception):  # as of a package for another Python
             nvtx = importlib.import_module("nvtx")
     if nvtx is not None:

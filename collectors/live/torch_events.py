@@ -66,7 +66,7 @@ class ProfilerCycle:
 def read_cycle(events: Sequence[Any], intern: Intern, tree: EventTree | None = None) -> ProfilerCycle:
     """Return the records of `events`, those of `prof.profiler.kineto_results.events()`; costs some µs for each.
 
-    `tree` is asked for where memory was recorded; without it changes of memory have no address and no totals.
+    `tree` is requested where memory was recorded; without it changes of memory have no address and no totals.
     """
     shown = [event for event in events if not _is_hidden(event)]
     kinds = [kind_of(event) for event in shown]
@@ -109,7 +109,7 @@ def _kind_on_device(event: Any) -> str:
 
 
 def _column(events: Sequence[Any], method: str, dtype: str = "<i8") -> Array:
-    """Return what `method` returns for each event."""
+    """Return what `method` returns for every event."""
     return np.array(list(map(methodcaller(method), events)), dtype)
 
 
@@ -208,7 +208,7 @@ def _allocations(roots: Sequence[Any]) -> Iterator[Any]:
 
 
 def count_depths(starts: Array, ends: Array, threads: Array) -> Array:
-    """Return for each range how many ranges of its thread are open where it begins, shape (n,).
+    """Return for every range how many ranges of its thread are open where it begins, shape (n,).
 
     Of ranges that begin together the longer one is the outer; of equal ones the first. A range that ends where another
     begins is closed there.

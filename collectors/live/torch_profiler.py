@@ -133,7 +133,7 @@ def attach(  # noqa: PLR0913  options by name
 
     If no agent listens, and under `deepprof run`, which collects already, one line is logged and the job runs as usual.
 
-    With `model`, a `torch.nn.Module`, its next forward pass tells which layer runs which operators, and the profiler
+    With `model`, a `torch.nn.Module`, its next forward pass shows which layer runs which operators, and the profiler
     writes that into its trace files, from the cycle on in which it has run: no agent is needed for that, and nothing
     runs twice. Torch prints two lines on it. A compiled model has no such layers: one line is logged. Until that pass
     the modules have hooks, which `torch.jit.script` and CUDA graphs refuse: attach behind them.
@@ -220,7 +220,7 @@ class _LayerNotes:
         self.noted = True
 
     def stop(self) -> None:
-        """Wait no longer; say so where no forward pass was seen."""
+        """Wait no longer; state so where no forward pass was seen."""
         try:
             if not self.recorder.over:
                 warn(UNSEEN)

@@ -1,4 +1,4 @@
-"""Packets written to the agent from Python: a bounded queue in front of a thread of its own. The job never waits.
+"""Packets written to the agent from Python: a bounded queue in front of its own thread. The job never waits.
 
 A batch that does not fit is refused as a whole and counted: the next that fits states why records are missing before
 it. While no agent is there nothing is kept, and the thread keeps looking for one.
@@ -74,7 +74,7 @@ class RecordBatch:
 
     Each are in order of start. All events that ended before `events_until_ns`, ranges that ended and `changes` before
     `ranges_until_ns` are in this batch or in one before it; NO_TIME: no watermark. `lost` records are missing before it
-    for `reason`. `first` and `made` are set by the writer: the number of its first record, and how many of each kind
+    for `reason`. `first` and `made` are set by the writer: the number of its first record, and how many of every kind
     there were before.
     """
 
@@ -90,7 +90,7 @@ class RecordBatch:
 
     @property
     def records(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        """The records of each type."""
+        """The records of every type."""
         return self.events, self.ranges, self.changes
 
     @property
@@ -176,12 +176,12 @@ class Writer:
         return found
 
     def intern(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
-        """Return the id of each text, shape (n,); 0 beyond a million different ones or 64 Mi characters."""
+        """Return the id of every text, shape (n,); 0 beyond a million different ones or 64 Mi characters."""
         with self.lock:
             return np.fromiter(map(self.intern_one, texts), np.uint32, len(texts))
 
     def intern_one(self, text: str) -> int:
-        """Return the id of one text; the lock is held."""
+        """Return the id of one text; the lock is kept."""
         text = text[:NAME_CHARS]
         found = self.ids.get(text)
         if found is not None:

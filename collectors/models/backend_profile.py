@@ -1,4 +1,4 @@
-"""What a backend of inference says about one run of a model: its layers, their tensors and times."""
+"""What a backend of inference states about one run of a model: its layers, their tensors and times."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class LayerRole(StrEnum):
     PRODUCT = "product"  # one convolution or product of matrices, and what is fused into it
     ATTENTION = "attention"  # two products with a softmax between them, and maybe those of its projections
     FUSED = "fused"  # code made for whatever operators it was fused from
-    CONVERSION = "conversion"  # changes the type or the order of a tensor's elements, which the model does not ask for
+    CONVERSION = "conversion"  # changes the type or the order of a tensor's elements, which the model does not request
     OTHER = "other"
 
 
 class BackendTensor(Struct, frozen=True):
-    """A tensor as a backend has it; `shape` and `dtype` (a key of `TYPE_BITS`) are None where it does not say."""
+    """A tensor as a backend has it; `shape` and `dtype` (a key of `TYPE_BITS`) are None where it does not state."""
 
     name: str
     shape: tuple[int, ...] | None = None
@@ -40,10 +40,10 @@ class BackendTensor(Struct, frozen=True):
 
 
 class BackendLayer(Struct, frozen=True):
-    """One layer that a backend executes in each run.
+    """One layer that a backend executes in every run.
 
     `time_ns` is what it takes in one run, None where the backend has not timed it. `originals` are the names of the
-    model's operators that the backend says it was made of, none where it does not say. `dtype` is the type that it
+    model's operators that the backend states it was made of, none where it does not state. `dtype` is the type that it
     computes in.
     """
 
@@ -58,7 +58,7 @@ class BackendLayer(Struct, frozen=True):
 
     @property
     def tensors_nbytes(self) -> int | None:
-        """The bytes of all its tensors, None where the size of one is not known."""
+        """The bytes of all its tensors, None where the size of one is unknown."""
         sizes = [tensor.nbytes for tensor in (*self.inputs, *self.outputs)]
         known = [size for size in sizes if size is not None]
         return sum(known) if sizes and len(known) == len(sizes) else None
@@ -67,7 +67,7 @@ class BackendLayer(Struct, frozen=True):
 class BackendProfile(Struct, frozen=True):
     """One model on one backend, with inputs of one shape: its layers in the order in which they run.
 
-    `latency_ns` is the time of a run from end to end, None where it was not measured. `average` says what times are
+    `latency_ns` is the time of a run from end to end, None where it was not measured. `average` states what times are
     over the runs: `median` or `mean`. `counted_nbytes` are the bytes that one run moved between the last cache and the
     memory as the device counts them, None where it does not; `uncounted_reason` is why, without a full stop.
     """

@@ -58,9 +58,8 @@ class ModelGraph(Struct, frozen=True):
     """A model whose every tensor has a shape.
 
     `nodes` are in the order of execution. `tensors` has the shape of every value that a node names; `weights` are the
-    names of those that the file holds (parameters and constants); `values` has the elements of small integer constants,
-    such as the axes of a reduction or a new shape.
-    """
+    names of those that the file contains (parameters and constants); `values` has the elements of small integer
+    constants, such as the axes of a reduction or a new shape."""
 
     name: str
     nodes: tuple[ModelNode, ...]

@@ -1,6 +1,6 @@
 """The content of an ONNX file, and which module each of its nodes belongs to.
 
-Weights are not needed to know a model's operators and shapes: those that lie in files of their own are not read, and
+Weights are not needed to know a model's operators and shapes: those that are in their own files are not read, and
 may be absent. `torch.onnx.export` names a node `/layer1/layer1.0/conv1/Conv`, or keeps the paths and classes of its
 modules in the node's metadata.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.live.model_forward import NAME_CHARS
 
-LIMIT_NBYTES = 2 * 1024**3  # as protobuf has it; weights may lie in files beside it, which are not read
+LIMIT_NBYTES = 2 * 1024**3  # as protobuf has it; weights may be in files next to it, which are not read
 SCOPES, CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
 LIST_CHARS = 20_000
 CALLED_AGAIN = re.compile(r"^(.+)_\d+$")
@@ -26,7 +26,7 @@ OUTSIDE = "save it with its weights outside (save_as_external_data=True of onnx.
 
 
 def load_onnx(path: Path) -> Any:
-    """Return the `ModelProto` of a file without weights that lie in other files.
+    """Return the `ModelProto` of a file without weights that are in other files.
 
     Raises `TraceError` when the file cannot be read, is no ONNX model or has no nodes, or onnx is not installed.
     """
@@ -63,9 +63,9 @@ def _list_texts(graph: Any) -> Iterator[object]:
 
 
 def find_modules(nodes: Iterable[Any], weights: Iterable[str]) -> list[tuple[str, str | None]]:
-    """Return the path of each node's module, empty for the model itself, and its class where it is known.
+    """Return the path of every node's module, empty for the model itself, and its class where available.
 
-    The names of weights tell modules that have some: `relu_1` is `relu` called again, but a module `conv_1` of its own
+    The names of weights show modules that have some: `relu_1` is `relu` called again, but a module `conv_1` of its own
     has `conv_1.weight`.
     """
     modules = {name.rpartition(".")[0] for name in weights}
@@ -80,7 +80,7 @@ def _find_called(path: str, paths: Collection[str], modules: Collection[str]) ->
 
 
 def _find_module(node: Any) -> tuple[str, str | None]:
-    """Return the path of a node's module, empty for the model itself, and its class where it is known."""
+    """Return the path of a node's module, empty for the model itself, and its class where available."""
     said = {each.key: each.value for each in node.metadata_props}
     scopes, classes = _read_list(said.get(SCOPES)), _read_list(said.get(CLASSES))
     if len(scopes) > 1:  # the last is the node itself

@@ -45,7 +45,7 @@ def read_model(
     `batch` is the first dimension of the inputs, 1 where the file leaves it open, and `shapes` the shape of an input
     by its name. With `dtype`, such as `float16`, all floating-point tensors are taken to be of that type. Weights in
     other files may be absent. `may_run` allows to take shapes that cannot be inferred from one run of the model, by
-    onnxruntime without optimisations: a warning says so.
+    onnxruntime without optimisations: a warning states so.
 
     Raises `TraceError` for a file that is no model, contradicts itself, or has a tensor whose shape cannot be found,
     and `UsageError` for shapes that its inputs cannot have.
@@ -157,9 +157,8 @@ class _OnnxInputs(Struct):
     """The shapes of a model's inputs.
 
     `dims` has each input's dimensions: a size, or the name of a symbol, which may be empty; None where the file does
-    not state how many there are. `symbols` are the sizes of named symbols. `is_changed` says that a fixed dimension was
-    replaced, so that other shapes that the file states do not hold any more.
-    """
+    not state how many there are. `symbols` are the sizes of named symbols. `is_changed` states that a fixed dimension
+    was replaced, so that other shapes that the file states do not hold any more."""
 
     dims: dict[str, list[int | str] | None]
     symbols: dict[str, int] = field(default_factory=dict)

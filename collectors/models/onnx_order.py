@@ -101,5 +101,5 @@ def describe_node(node: Any) -> str:
 
 
 def shorten_name(name: str) -> str:
-    """Return a name that fits a message; of a long one its end, which says most."""
+    """Return a name that fits a message; of a long one its end, which states most."""
     return name if len(name) <= SHOWN_CHARS else f"…{name[-SHOWN_CHARS:]}"

@@ -1,4 +1,4 @@
-"""Shapes that only a run can tell: onnxruntime runs a model once, unoptimised, and gives the tensors asked for."""
+"""Shapes that only a run can show: onnxruntime runs a model once, unoptimised, and gives the tensors asked for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Shapes of all tensors of an ONNX graph, one node after the other.
 
 onnx infers the shapes of a node's results from those of its inputs and from small constants; those that nodes compute
-are followed here (`onnx_values`), so that one pass over the nodes knows every shape that follows from the inputs.
+are followed here (`onnx_values`), so that one pass over the nodes has every shape that follows from the inputs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class InferredTensors(Struct):
     """What is known of the tensors of a graph.
 
     `specs` has shapes and types, `values` the elements of small constants, `constants` what does not depend on the
-    inputs' elements, `aliases` other names of the same tensor. `missing` says why a node's results have no shape, by
+    inputs' elements, `aliases` other names of the same tensor. `missing` states why a node's results have no shape, by
     the names of the results; those that follow from them are missing for an empty reason.
     """
 
@@ -116,7 +116,7 @@ def _read_values(path: Path, tensor: Any) -> Values | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd keys in a place of external data
             return np.asarray(numpy_helper.to_array(_limit_part(tensor), str(path.parent)))
-    except Exception:  # of several libraries: a part is absent, which is said where a shape depends on it
+    except Exception:  # of several libraries: a part is absent, which is stated where a shape depends on it
         return None
 
 
@@ -263,7 +263,7 @@ def _ask_onnx(
     graph = helper.make_graph([node], "node", inputs, outputs, weights)
     model = helper.make_model(graph, opset_imports=opsets)
     try:
-        # Without onnx's own propagation of data, which takes memory for each element of a vector, however long.
+        # Without onnx's own propagation of data, which takes memory for every element of a vector, however long.
         results = shape_inference.infer_shapes(model, strict_mode=True).graph.output
         found = {each.name: read_type(each.type) for each in results}
     except (shape_inference.InferenceError, checker.ValidationError, ValueError, RuntimeError, MemoryError) as error:
@@ -279,13 +279,13 @@ def _ask_onnx(
 
 
 def _shorten_reason(text: str) -> str:
-    """Return the last sentence of onnx's message, without the names of its own functions."""
+    """Return the last sentence of onnx's message, without its own names functions."""
     last = text.strip().rpartition("]")[2].strip() or text.strip()
     return " ".join(last.split())[:REASON_CHARS] or "onnx cannot infer it"
 
 
 def _add_sources(node: Any, reason: str, known: InferredTensors, sources: ShapeSources) -> None:
-    """Add the shapes of results that do not follow from the inputs, from where else they are known."""
+    """Add the shapes of results that do not follow from the inputs, from where else they are available."""
     for name in filter(None, node.output):
         spec = sources.measured.get(name) or sources.declared.get(name)
         if spec is None:

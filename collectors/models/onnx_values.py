@@ -33,7 +33,7 @@ def compute_values(kind: str, inputs: Sequence[Values | None], attributes: Attri
         with np.errstate(all="ignore"):
             found = compute(inputs, attributes)
     except (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, np.exceptions.AxisError):
-        return None  # a model that contradicts itself: inference says so
+        return None  # a model that contradicts itself: inference states so
     if found is None:
         return None
     outputs = [np.asarray(each) for each in (found if isinstance(found, list) else [found])]
@@ -58,7 +58,7 @@ def _binary(operation: Callable[[Any, Any], Any]) -> Compute:
 
 
 def _unary(operation: Callable[[Any], Any]) -> Compute:
-    """Return the rule of a function of each element, which keeps the type."""
+    """Return the rule of a function of every element, which keeps the type."""
 
     def compute(inputs: Sequence[Any], _: Attributes) -> Computed:
         found: Values = operation(inputs[0]).astype(inputs[0].dtype)

@@ -43,7 +43,7 @@ def demangle(names: pl.Series) -> pl.Series:
 
     A name stays as it is if it is not mangled, is longer than 4,096 characters or cannot be demangled within the
     limits of `worker`; all names stay if pydemumble is not installed (`pip install 'deepprof[names]'`). The work is
-    done in a separate process and takes at most 10 seconds: demanglers follow back references, so that a short
+    done in a separate process and uses at most 10 seconds: demanglers follow back references, so that a short
     hostile name can expand to terabytes.
     """
     mangled, directory = _find_mangled(names), _package_directory()

@@ -1,7 +1,7 @@
 """The function that a general kernel applies: `vectorized_elementwise_kernel` adds, multiplies or copies.
 
 PyTorch and others write one kernel for all elementwise operations, one for all reductions and one for lists of tensors.
-What it computes is a template argument: a functor, or a lambda in a function with a name of its own.
+What it computes is a template argument: a functor, or a lambda in a function with its own name.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _read_path(text: str) -> _Declarator | None:
 
 
 def _outline(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the pieces of `text` outside all brackets, and of each outermost pair the opening one with its content.
+    """Yield the pieces of `text` outside all brackets, and of every outermost pair the opening one with its content.
 
     Unmatched brackets are allowed: one that is never closed ends with the text.
     """

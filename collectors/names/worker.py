@@ -1,6 +1,6 @@
 """The process that demangles, separate from all others because a hostile name may kill it.
 
-Run by path: `worker.py DIRECTORY`, where DIRECTORY holds the package pydemumble. It reads one mangled name per
+Run by path: `worker.py DIRECTORY`, where DIRECTORY contains the package pydemumble. It reads one mangled name per
 line and answers each at once with one line: the C++ name, or an empty line if there is none. It imports nothing of
 DeepProf, so that it starts as fast as Python does.
 """

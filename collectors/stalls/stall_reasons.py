@@ -34,7 +34,7 @@ EXPORT = "export it with `ncu --import REPORT --csv --page raw`"
 LAUNCH = ("ID", "Process ID", "Kernel Name")
 METRIC = ("Metric Name", "Metric Unit", "Metric Value")
 PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9}  # of units: ncu scales values to fit
-# Where a decimal comma is the custom, ncu writes "1.234,5" and "27.595.520"; three digits say nothing.
+# Where a decimal comma is the custom, ncu writes "1.234,5" and "27.595.520"; three digits state nothing.
 DECIMAL_COMMA = r"^[\d.]*,(?:\d{1,2}|\d{4,})$|^\d{1,3}(?:\.\d{3})*,\d+$|^\d{1,3}(?:\.\d{3}){2,}$"
 DECIMAL_POINT = r"^[\d,]*\.(?:\d{1,2}|\d{4,})$|^\d{1,3}(?:,\d{3})+(?:\.\d*)?$"
 LARGEST = 1e18
@@ -67,7 +67,7 @@ def read_stalls(path: Path) -> StallExport:
 
 
 def _name_reasons(values: pl.DataFrame) -> pl.DataFrame:
-    """Return values with their `reason` and the number of their `family`; one of each launch, reason and family."""
+    """Return values with their `reason` and the number of their `family`; one of every launch, reason and family."""
     reasons = [pl.col("metric").str.extract(pattern, 1) for pattern in FAMILIES]
     family = pl.coalesce(pl.when(each.is_not_null()).then(pl.lit(number)) for number, each in enumerate(reasons))
     named = values.with_columns(reason=pl.coalesce(reasons), family=family).drop_nulls("reason")
@@ -76,7 +76,7 @@ def _name_reasons(values: pl.DataFrame) -> pl.DataFrame:
 
 
 def _share(named: pl.DataFrame) -> pl.DataFrame:
-    """Return the share of each reason of each kernel, by the first family that has anything of it."""
+    """Return the share of every reason of every kernel, by the first family that has anything of it."""
     added = named.group_by("kernel", "family", "reason").agg(pl.col("value").sum())
     whole = pl.col("value").sum()
     some = added.filter(whole.over("kernel", "family") > 0)
@@ -141,7 +141,7 @@ def _read(path: Path, header: TextHeader, columns: list[str]) -> pl.DataFrame:
 
 
 def _number(rows: pl.DataFrame, known: list[str]) -> pl.DataFrame:
-    """Return rows of texts as `launch`, `kernel`, `metric`, `value`; a metric of a launch that comes twice once."""
+    """Return rows of texts as `launch`, `kernel`, `metric`, `value`; a metric of a launch that occurs twice once."""
     unit = pl.col(METRIC[1]) if METRIC[1] in rows.columns else pl.lit(None, pl.String)
     factor = unit.str.extract(r"^([KMG])(?:warp|inst|sample|cycle)", 1).replace_strict(
         PREFIXES, default=1.0, return_dtype=pl.Float64

@@ -155,7 +155,7 @@ def _list_entries(path: Path) -> list[str]:
 
 @contextmanager
 def replace_store(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a new directory beside `path`, which replaces `path` at the end: completely, or not at all.
+    """Yield a new directory next to `path`, which replaces `path` at the end: completely, or not at all.
 
     Raises `UsageError` as `check_store_target` does, and `OSError`.
     """

@@ -1,7 +1,7 @@
-"""The two manifests of the native store: JSON, typed, with a version of their own.
+"""The two manifests of the native store: JSON, typed, with their own version.
 
 A store is a directory of one job: `deepprof.json` lists its ranks, and each has a folder with a `deepprof.json` of its
-own beside its tables. A version with an unknown number before the dot is refused; unknown keys are ignored.
+own next to its tables. A version with an unknown number before the dot is refused; unknown keys are ignored.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ BYTE, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = 3, 7, 8, 9, 10, 11, 12
 # Fields by their numbers in the format's Thrift definition.
 ROWS, GROUPS = 3, 4  # of the file
 COLUMNS, GROUP_ROWS = 1, 3  # of a row group
-OUTSIDE, METADATA = 1, 3  # of a column's chunk: a path to another file; where it lies
+OUTSIDE, METADATA = 1, 3  # of a column's chunk: a path to another file; where it is
 VALUES, PACKED, DATA_AT, DICTIONARY_AT = 5, 7, 9, 11  # of its metadata
 PAGE_UNPACKED, PAGE_PACKED, PAGE_DATA, PAGE_DICTIONARY, PAGE_DATA_2 = 2, 3, 5, 7, 8  # of a page's header
 
@@ -46,7 +46,7 @@ def read_sizes(path: Path) -> Sizes:
     """Return the sizes that the Parquet file `path` states.
 
     Raises `MalformedParquetError` when they are impossible or contradict each other, and `TraceError` when the file
-    cannot be read. Reads the footer, of at most 64 MiB, and the header of each page.
+    cannot be read. Reads the footer, of at most 64 MiB, and the header of every page.
     """
     with open_file(path) as file:
         footer = _read_footer(file)

@@ -74,7 +74,7 @@ def open_rank(folder: Path) -> StoredRank:
 
 
 class StoredRank(Struct, frozen=True):
-    """One rank of a store. Files beside those of the tables are ignored."""
+    """One rank of a store. Files next to those of the tables are ignored."""
 
     folder: Path
     manifest: RankManifest
@@ -96,7 +96,7 @@ class StoredRank(Struct, frozen=True):
     ) -> Trace:
         """Return the rank, or the part that overlaps `start_ns` ≤ t < `end_ns` on its own clock, as `time_range.cut`.
 
-        For a part only the row groups that overlap are read, and no checksum is checked. `details` asks for the tables
+        For a part only the row groups that overlap are read, and no checksum is checked. `details` requests the tables
         in `DETAILS`, `shapes` for those in `SHAPES`, where the store has them. Raises `TraceError` for a damaged store.
         Takes the memory of the tables, and that of the largest again while it is read.
         """
@@ -161,5 +161,5 @@ def _without_details(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]
 
 
 def _empty_tables(schemas: Mapping[str, TableSchema]) -> dict[str, pl.DataFrame]:
-    """Return a table without rows for each schema."""
+    """Return a table without rows for every schema."""
     return {table: empty_table(schema) for table, schema in schemas.items()}

@@ -36,15 +36,14 @@ def analyze(
 ) -> Analysis:
     """Find the iterations of one job and diagnose them.
 
-    `traces` are its ranks; in a trace that holds the work of several processes, each process is a rank. `counts` is the
-    paper's mode: the iteration count, or one per loop of a program with several. `stream` names the main stream as
+    `traces` are its ranks; in a trace that holds the work of several processes, each process is a rank. `counts` is
+    the paper's mode: the iteration count, or one per loop of a program with several. `stream` names the main stream as
     (device, stream) instead of choosing it. `same_device` states that the traces were recorded on one machine, on the
     same device where each has only one; without it ranks share a device only if their traces show it. `peaks` are what
-    the devices can do (`metrics.cost.peak_files.load_peaks`), in place of the vendors' figures. Parts that
-    `select` made of iterations or layers have the loops of the whole, unless `counts` or `stream` are given. Raises
-    `UsageError` for no trace, two traces of one rank, a count below 2, a stream that no trace has, or traces that
-    cannot have shared a device.
-    """
+    the devices can do (`metrics.cost.peak_files.load_peaks`), in place of the vendors' figures. Parts that `select`
+    made of iterations or layers have the loops of the whole, unless `counts` or `stream` are given. Raises `UsageError`
+    for no trace, two traces of one rank, a count below 2, a stream that no trace has, or traces that cannot have shared
+    a device."""
     recorded = separate((traces,) if isinstance(traces, Trace) else traces)
     given = stand_ins(recorded)
     shared = find_shared([list_devices(trace) for trace in given], same_device=same_device)

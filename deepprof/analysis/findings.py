@@ -59,7 +59,7 @@ def _diagnose_loops(
 
 
 def _read_contexts(loop: Loop, annotation: TraceAnnotation, found: FoundLoops) -> LoopContexts | None:
-    """Return the calling contexts of a loop, None where they are not known."""
+    """Return the calling contexts of a loop, None where they are unknown."""
     if annotation.tree is None:
         return None
     return read_loop_contexts(annotation.trace, annotation.tree, loop, found.timelines.values())
@@ -76,7 +76,7 @@ def _diagnose_work(
 
 
 def _diagnose_memory(annotation: TraceAnnotation, found: FoundLoops) -> Iterator[Finding]:
-    """Yield the findings on the memory of each device that computes, and of those that no work was recorded on."""
+    """Yield the findings on the memory of every device that computes, and of those that no work was recorded on."""
     for memory in list_memory(annotation, found.measured):
         if not memory.is_beside:
             yield from diagnose_memory(memory)

@@ -27,7 +27,7 @@ from deepprof.results.analysis_result import AnalysisResult
 
 
 class Analysis(AnalysisResult, frozen=True):
-    """Everything DeepProf knows about one job: what renderers, the service and the Python API share.
+    """Everything DeepProf has about one job: what renderers, the service and the Python API share.
 
     `no_loop_reason` states why there is no loop at all, `missing` why some main streams have none while others do.
     `traces`, `timelines` and what needs them are empty where other machines examined the ranks (`deepprof.cluster`).

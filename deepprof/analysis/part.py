@@ -112,7 +112,7 @@ def _list_work(trace: Trace, kinds: KernelKinds, devices: Iterable[int]) -> pl.D
 
 
 def _list_stretches(trace: Trace, found: FoundLoops, kinds: KernelKinds) -> Iterator[WorkWithoutLoop]:
-    """Yield what was measured of each device without a main loop: a marked step, or else the recording."""
+    """Yield what was measured of every device without a main loop: a marked step, or else the recording."""
     rank, single = trace.rank or 0, {loop.device: loop for loop in found.singles}
     described = {loop.device for loop in found.loops} - single.keys()
     for device in sorted(found.timelines.keys() - described):
@@ -154,13 +154,13 @@ def _without_events(loop: Loop) -> Loop:
 
 
 def _list_breakdown(rank: int, timelines: Mapping[int, Timeline]) -> pl.DataFrame:
-    """Return where the span of each device goes, as a table `BREAKDOWN`."""
+    """Return where the span of every device goes, as a table `BREAKDOWN`."""
     rows = [{"rank": rank, "device": device} | timeline.totals_ns for device, timeline in timelines.items()]
     return pl.DataFrame(rows, schema=BREAKDOWN)
 
 
 def _summarize_devices(trace: Trace) -> Iterator[TimeSummary]:
-    """Yield span, busy and idle time and the event counts of each device."""
+    """Yield span, busy and idle time and the event counts of every device."""
     work = trace.device_events.filter(pl.col("activity").is_in(WORK_ACTIVITIES))
     for device in work.partition_by("device"):
         start, end = device["start_ns"].to_numpy(), device["end_ns"].to_numpy()

@@ -1,7 +1,7 @@
 """The stages of an analysis: what one rank's trace shows, from its records to the findings.
 
 read (`deepprof.job`) → clock → streams → loops and breakdown → contexts → annotation → work → costs → findings. Each
-stage takes what the stages before it returned, and changes nothing of it. `merging` makes one analysis of the parts of
+stage needs what the stages before it returned, and changes nothing of it. `merging` makes one analysis of the parts of
 all ranks.
 """
 
@@ -90,14 +90,14 @@ def _measure_layers(found: FoundLoops, annotation: TraceAnnotation) -> FoundLoop
 
 
 def find_peaks(trace: Trace, found: FoundLoops, options: AnalysisOptions) -> Mapping[int, DevicePeaks | None]:
-    """Return the peaks of each device, None where they are neither given nor known."""
+    """Return the peaks of every device, None where they are neither given nor known."""
     return {device: options.peaks or find_device_peaks(trace, device) for device in found.timelines}
 
 
 def _measure_costs(
     found: FoundLoops, annotation: TraceAnnotation, recorded: Trace, peaks: Mapping[int, DevicePeaks | None]
 ) -> FoundLoops:
-    """Return the loops beside the peaks of their devices; as they are where no operands were read."""
+    """Return the loops next to the peaks of their devices; as they are where no operands were read."""
     if recorded.operands.is_empty():
         return found
     trace, tree = annotation.trace, annotation.tree
@@ -117,7 +117,7 @@ def _compare_with_peaks(
 
 
 def measure_work(found: FoundLoops, trace: Trace, kinds: KernelKinds) -> FoundLoops:
-    """Return the loops with what the devices compute in them, and the kernels and copies that take the time."""
+    """Return the loops with what the devices compute in them, and the kernels and copies that use the time."""
     return found.with_each(
         lambda loop: replace(loop, top=top_of_loop(loop, trace, kinds), work=measure_loop_work(loop, trace, kinds))
     )

@@ -1,6 +1,6 @@
-"""A part of a job that is asked for: named ranges, numbered kernels, iterations, a layer (PASTA's ranges).
+"""A part of a job that is requested: named ranges, numbered kernels, iterations, a layer (PASTA's ranges).
 
-The records of the part are a trace of their own, which is analysed as any other; the rest is counted as `not-selected`.
+The records of the part are their own trace, which is analysed as any other; the rest is counted as `not-selected`.
 Iterations and layers are known only once the whole was analysed, which needs no second reading; its loops are kept.
 """
 
@@ -40,10 +40,10 @@ SHOWN = 8  # names of what there is, in a message
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """What is looked at: all that `range`, `grid`, `iterations` and `layer` have in common; None: everything.
+    """What is examined: all that `range`, `grid`, `iterations` and `layer` have in common; None: everything.
 
     `range` is the name of ranges, or a pattern with the wildcards of file names; `grid` are kernels by number, counted
-    on each device from 0 on in order of their launch; `iterations` are those of the loop that takes most of a rank's
+    on every device from 0 on in order of their launch; `iterations` are those of the loop that uses most of a rank's
     time, by the numbers of the report; `layer` is the path of a layer. Of numbers the last one is left out, as Python
     counts. Raises `UsageError` for numbers that hold nothing.
     """
@@ -120,17 +120,17 @@ def select(  # noqa: PLR0913  options by name
     stream: tuple[int, int] | None = None,
     same_device: bool = False,
 ) -> list[Trace]:
-    """Return the part of each rank of a job that is asked for, to be analysed: `analyze(select(traces, layer="fc"))`.
+    """Return the part of every rank of a job that is requested, to be analysed: `analyze(select(traces, layer="fc"))`.
 
     `range` names ranges that the program wrote (`deepprof.range`, record_function, NVTX), with the wildcards of file
-    names; what was launched in them is selected. `grid` are kernels (first, last), numbered from 0 on each device in
-    order of their launch; `iterations` are iterations (first, last) of the loop that takes most of a rank's time, each
+    names; what was launched in them is selected. `grid` are kernels (first, last), numbered from 0 on every device in
+    order of their launch; `iterations` are iterations (first, last) of the loop that uses most of a rank's time, each
     until the next one starts; the last number is left out, None is open. `layer` is the path of a layer, which is
     selected with all below it, forward and backward. Of several, what all have in common is selected.
 
     For iterations and layers the whole is analysed first, with the options of `analyze`; the part keeps its loops, with
-    the iterations that lie in it and their numbers (`SelectedTrace`). Records that are left out are counted as
-    `not-selected`, and a note says what part it is. Raises `UsageError` where nothing is selected.
+    the iterations that are in it and their numbers (`SelectedTrace`). Records that are left out are counted as
+    `not-selected`, and a note states what part it is. Raises `UsageError` where nothing is selected.
     """
     asked = Selection(range=range, grid=grid, iterations=iterations, layer=layer)
     ranks = list(separate((traces,) if isinstance(traces, Trace) else traces))
@@ -183,7 +183,7 @@ def _bring_loops(part: Trace, each: _ReadRank, analysis: Analysis, asked: Select
 
 
 def _find_time(each: _ReadRank, analysis: Analysis, asked: Selection) -> Spans | None:
-    """Return the time of the iterations that are asked for, None: of all."""
+    """Return the time of the iterations that are requested, None: of all."""
     number = find_main_loop(analysis, each.rank)
     if asked.iterations is None or number is None:
         return None
@@ -192,7 +192,7 @@ def _find_time(each: _ReadRank, analysis: Analysis, asked: Selection) -> Spans |
 
 
 def _mark_all(ranks: Sequence[_ReadRank], asked: Selection) -> Iterator[list[RowMarks]]:
-    """Yield for each thing that is asked for the marks of all ranks; raises `UsageError` for what no rank has."""
+    """Yield for every thing that is requested the marks of all ranks; raises `UsageError` for what no rank has."""
     if (name := asked.range) is not None:
         yield _mark(ranks, lambda each: mark_ranges(each.trace, name), lambda: _explain_range(ranks, name))
     if asked.grid is not None:
@@ -216,7 +216,7 @@ def _mark(
 
 
 def _mark_numbers(each: _ReadRank, numbers: Numbers) -> RowMarks | None:
-    """Return the marks of iterations of the loop that takes most of a rank's time."""
+    """Return the marks of iterations of the loop that uses most of a rank's time."""
     number = None if each.analysis is None else find_main_loop(each.analysis, each.rank)
     if each.analysis is None or number is None:
         return None
@@ -228,7 +228,7 @@ def _mark_path(each: _ReadRank, path: str) -> RowMarks | None:
 
 
 def find_main_loop(analysis: Analysis, rank: int) -> int | None:
-    """Return the number of the loop that takes most of a rank's time, None where it has none."""
+    """Return the number of the loop that uses most of a rank's time, None where it has none."""
     times = {
         number: int(loop.iterations["operation_ns"].sum())
         for number, loop in enumerate(analysis.loops)
@@ -266,7 +266,7 @@ def _explain_iterations(ranks: Sequence[_ReadRank], asked: Selection) -> str:
 
 
 def _explain_layer(ranks: Sequence[_ReadRank], path: str) -> str:
-    """Return a line on the layers that there are, those first that resemble the one that is asked for."""
+    """Return a line on the layers that there are, those first that resemble the one that is requested."""
     known = [(each.analysis.annotated.get(each.rank) if each.analysis is not None else None) for each in ranks]
     paths = list(dict.fromkeys(name for each in known for name in list_layers(each)))
     near = [name for name in paths if path.lower() in name.lower()] or difflib.get_close_matches(path, paths, SHOWN)

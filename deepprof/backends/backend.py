@@ -55,7 +55,7 @@ class Backend(Protocol):
         """Return why it cannot be used here and what to do, None where it can."""
 
     def profile(self, path: Path, options: RunOptions) -> BackendProfile:
-        """Run a model and return what its layers took.
+        """Run a model and return what its layers needed.
 
         Raises `TraceError` for a model that the backend cannot build or run, with its reason, and `UsageError` for
         options that it does not have.

@@ -14,7 +14,7 @@ class UncountedError(Exception):
 
 
 class CudaContext:
-    """The primary context of a device, current on this thread; what it holds is released by `held`.
+    """The primary context of a device, current on this thread; what it contains is released by `held`.
 
     `handle` is its address. Raises `UncountedError` without a driver or a device.
     """

@@ -1,6 +1,6 @@
-"""NVIDIA's range profiler (CUPTI, from CUDA 12.6 update 2 on) through ctypes: its functions, and what they take.
+"""NVIDIA's range profiler (CUPTI, from CUDA 12.6 update 2 on) through ctypes: its functions, and what they need.
 
-Every function takes one structure, whose first member says how large it is: later versions append members, and treat
+Every function takes one structure, whose first member states how large it is: later versions append members, and treat
 those as unset that a caller does not know. `LAYOUTS` has the members of CUDA 12.9; tests compare them with NVIDIA's
 headers from 12.9 to 13.5.
 """
@@ -54,7 +54,7 @@ REASONS = {  # by CUptiResult
     44: LIMITS["sli"],  # CUPTI_ERROR_SLI_DEVICE_NOT_SUPPORTED
     45: LIMITS["wsl"],  # CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED
 }
-MEANINGS = {  # of results that say more where they come from; so 12.9
+MEANINGS = {  # of results that state more where they come from; so 12.9
     ("ProfilerHostInitialize", 1): NEW_CHIP,  # CUPTI_ERROR_INVALID_PARAMETER
     ("ProfilerHostInitialize", 27): NEW_CHIP,  # CUPTI_ERROR_NOT_SUPPORTED
     ("ProfilerHostConfigAddMetrics", 1): NO_COUNTER,  # CUPTI_ERROR_INVALID_PARAMETER
@@ -122,7 +122,7 @@ STRUCTURES = {function: _make_structure(function, members) for function, members
 
 
 def measure_members(function: str) -> int:
-    """Return the bytes up to the end of the last member, which is what `structSize` says, not the structure's own."""
+    """Return the bytes up to the end of the last member, which is what `structSize` states, not the structure's own."""
     structure = STRUCTURES[function]
     last = getattr(structure, structure._fields_[-1][0])
     return int(last.offset + last.size)
@@ -162,7 +162,7 @@ class CuptiLibrary:
 
 
 def _list_nvperf(path: Path) -> Iterator[Path]:
-    """Yield what libcupti loads by name: loaded before from beside it, it is found wherever that is."""
+    """Yield what libcupti loads by name: loaded before from next to it, it is found wherever that is."""
     yield from (beside for name in NVPERF if (beside := path.with_name(name)).is_file())
 
 

@@ -1,4 +1,4 @@
-"""The bytes that an NVIDIA GPU reads from its memory and writes to it, as its counters say. Checked on an H200.
+"""The bytes that an NVIDIA GPU reads from its memory and writes to it, as its counters state. Checked on an H200.
 
 CUPTI counts for one context: copies of inputs and results are in it, work of other processes is not. Floating-point
 operations are not counted, since the counters take those of tensor cores for others (PRoof).
@@ -19,7 +19,7 @@ METRICS = ("dram__bytes.sum",)  # both ways together: the names of either differ
 class DramCounter:
     """Counts what moves between a device and its memory while a block runs.
 
-    `reason` says why nothing was counted, None where it was; counting never makes the block fail.
+    `reason` states why nothing was counted, None where it was; counting never makes the block fail.
     """
 
     def __init__(self, device: int = 0) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 CALLS = {"x86_64": 298, "aarch64": 241}  # of perf_event_open by the kind of machine
 HARDWARE, CACHE_MISSES = 0, 3  # PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES
-ATTRIBUTE_NBYTES = 64  # PERF_ATTR_SIZE_VER0, which every kernel takes
+ATTRIBUTE_NBYTES = 64  # PERF_ATTR_SIZE_VER0, which every kernel needs
 INHERIT, NO_KERNEL, NO_HYPERVISOR = 1 << 1, 1 << 5, 1 << 6  # new threads too, user code only
 LINE_NBYTES = 64
 FORBIDDEN = "this user may not read the processor's counters; set kernel.perf_event_paranoid to 2 or less"
@@ -27,7 +27,7 @@ ABSENT = "this machine has no counter of cache misses, as most virtual machines"
 class MissCounter:
     """Counts misses of the last cache, also those of threads that are started after it is made.
 
-    `reason` says why it counts none, None where it does.
+    `reason` states why it counts none, None where it does.
     """
 
     def __init__(self) -> None:

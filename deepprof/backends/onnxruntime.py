@@ -1,4 +1,4 @@
-"""ONNX Runtime: its optimised model says which nodes run, its profile what each took."""
+"""ONNX Runtime: its optimised model states which nodes run, its profile what each needed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class OnnxRuntime:
     def profile(self, path: Path, options: RunOptions) -> BackendProfile:
         """Run a model and return what its nodes took: the median over the runs.
 
-        The time from end to end is of runs after those, without the profiler. Raises as `Backend.profile` says.
+        The time from end to end is of runs after those, without the profiler. Raises as `Backend.profile` states.
         """
         import onnxruntime
 
@@ -103,7 +103,7 @@ def _build(path: Path, options: RunOptions, folder: Path) -> Any:
 def _find_symbols(path: Path, options: RunOptions) -> dict[str, int]:
     """Return the sizes of the dimensions that the file leaves open: fixed, more of the model is computed beforehand.
 
-    Raises `UsageError` where the file fixes another shape than is asked for.
+    Raises `UsageError` where the file fixes another shape than is requested.
     """
     from deepprof.collectors.models.onnx_file import load_onnx
 
@@ -139,9 +139,9 @@ def _read_events(path: Path) -> list[Mapping[str, Any]]:
 def _make_layers(
     path: Path, nodes: Sequence[Any], events: Sequence[Mapping[str, Any]], runs: int
 ) -> tuple[BackendLayer, ...]:
-    """Return a layer for each node that runs, with its median time over the last `runs`.
+    """Return a layer for every node that runs, with its median time over the last `runs`.
 
-    Nodes and events have the same order; those without a name are told apart by it.
+    Nodes and events have the same order; those without a name are distinguished by it.
     """
     by_node = defaultdict[tuple[str, str], list[Mapping[str, Any]]](list)
     for event in events:

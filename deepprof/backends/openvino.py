@@ -1,4 +1,4 @@
-"""OpenVINO: its runtime model says which layers run and what they were made of, its counters what each took."""
+"""OpenVINO: its runtime model states which layers run and what they were made of, its counters what each needed."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class OpenVino:
         return None if find_spec("openvino") else MISSING
 
     def profile(self, path: Path, options: RunOptions) -> BackendProfile:
-        """Run a model and return what its layers took: the mean over the runs, as OpenVINO counts it in microseconds.
+        """Run a model and return what its layers needed: the mean over the runs, as OpenVINO counts it in microseconds.
 
         What it computes once, such as weights in another type, is no layer of a run. The counters stay on while the
-        time from end to end is measured. Raises as `Backend.profile` says.
+        time from end to end is measured. Raises as `Backend.profile` states.
         """
         import openvino
 
@@ -87,13 +87,13 @@ def _build(path: Path, options: RunOptions) -> Any:
 
 
 def _read_counters(request: Any) -> dict[str, int]:
-    """Return the mean time of each layer over all runs so far, in microseconds; those that never ran are left out."""
+    """Return the mean time of every layer over all runs so far, in microseconds; those that never ran are left out."""
     counters = request.get_profiling_info()
     return {each.node_name: each.real_time.microseconds + each.real_time.seconds * 10**6 for each in counters}
 
 
 def _find_times(before: Mapping[str, int], after: Mapping[str, int], options: RunOptions) -> dict[str, int]:
-    """Return the mean time of each layer over the runs after the warm-up, in nanoseconds.
+    """Return the mean time of every layer over the runs after the warm-up, in nanoseconds.
 
     Counters have whole microseconds of the mean over all runs, so a difference can come out below 0.
     """

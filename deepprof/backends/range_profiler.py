@@ -32,7 +32,7 @@ NO_NUMBERS = "CUPTI gives no numbers for the counted range"
 
 
 class RangeProfiler:
-    """Counts `metrics` over one range of a context that is current; what it holds is released by `held`.
+    """Counts `metrics` over one range of a context that is current; what it contains is released by `held`.
 
     Each method raises `UncountedError` where CUPTI refuses.
     """
@@ -64,7 +64,7 @@ class RangeProfiler:
         self._running.callback(self._context.synchronize)
 
     def read(self) -> list[float]:
-        """End the range and return the value of each metric over all of it."""
+        """End the range and return the value of every metric over all of it."""
         self._running.close()
         decoded = self._cupti.call("RangeProfilerDecodeData", **self._profiler)
         image = {"pCounterDataImage": self._counters, "counterDataImageSize": len(self._counters)}
@@ -79,14 +79,14 @@ class RangeProfiler:
         return list(values)
 
     def _check_device(self) -> None:
-        """Raise `UncountedError` with the reason where CUPTI says that a device cannot be profiled."""
+        """Raise `UncountedError` with the reason where CUPTI states that a device cannot be profiled."""
         support = self._cupti.call("ProfilerDeviceSupported", cuDevice=self._context.device, api=RANGE_PROFILER)
         reasons = [reason for member, reason in LIMITS.items() if getattr(support, member) in CANNOT]
         if support.isSupported in CANNOT:
             raise UncountedError(reasons[0] if reasons else NO_SUPPORT)
 
     def _open_host(self) -> Any:
-        """Return CUPTI's object that knows the metrics of the chip, of those counters that may be read now."""
+        """Return CUPTI's object that has the metrics of the chip, of those counters that may be read now."""
         chip = self._cupti.call("DeviceGetChipName", deviceIndex=self._context.device).pChipName
         name, context = "ProfilerGetCounterAvailability", {"ctx": self._context.handle}
         size = self._cupti.call(name, **context).counterAvailabilityImageSize
@@ -97,7 +97,7 @@ class RangeProfiler:
         return self._cupti.call("ProfilerHostInitialize", **asked).pHostObject
 
     def _schedule(self) -> Any:
-        """Return the image that says how the metrics are counted, if that takes one pass."""
+        """Return the image that states how the metrics are counted, if that takes one pass."""
         asked = {"ppMetricNames": self._names, "numMetrics": len(self._names)}
         self._cupti.call("ProfilerHostConfigAddMetrics", **self._host, **asked)
         size = self._cupti.call("ProfilerHostGetConfigImageSize", **self._host).configImageSize

@@ -95,9 +95,9 @@ class TensorRt:
         return None if shutil.which(PROGRAM) else MISSING
 
     def profile(self, path: Path, options: RunOptions) -> BackendProfile:
-        """Build an engine and run it by trtexec, and return what its layers took: the median over the runs.
+        """Build an engine and run it by trtexec, and return what its layers needed: the median over the runs.
 
-        Raises as `Backend.profile` says.
+        Raises as `Backend.profile` states.
         """
         if options.dtype is not None and options.dtype not in FLAGS:
             raise UsageError(f"--dtype {options.dtype}: TensorRT computes in {', '.join(FLAGS)}")
@@ -141,7 +141,7 @@ def _run_trtexec(path: Path, arguments: Sequence[str]) -> None:
 
 
 def read_recorded(profile: Path, layer_info: Path, batch: int, times: Path | None = None) -> BackendProfile:
-    """Return what files that trtexec wrote say of the layers of an engine.
+    """Return what files that trtexec wrote state of the layers of an engine.
 
     Raises `TraceError` for a file that is not such a one.
     """

@@ -89,7 +89,7 @@ def _start_local(stack: ExitStack, workers: int | None) -> Client:
             protocol="tls://",
             security=Security.temporary(),
             dashboard_address=None,
-            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # else it takes port 8787
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # else it needs port 8787
             local_directory=folder,
             silence_logs=logging.CRITICAL,
             env={"POLARS_MAX_THREADS": str(len_share(number))},

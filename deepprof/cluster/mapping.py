@@ -1,7 +1,7 @@
 """One analysis from many workers: a job's files are sent as paths, and the results of its ranks come back.
 
 All ranks are opened before any is examined, because their numbers and their clocks depend on each other; meanwhile the
-workers hold their tables. If a worker dies, another one opens its files again, which takes time.
+workers hold their tables. If a worker dies, another one opens its files again, which uses time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _ClusterWorkers:
         self.client, self.paths = client, paths
 
     def map(self, task: Callable[..., Any], *arguments: Iterable[Any], **same: Any) -> list[Future[Any]]:
-        """Submit `task` with each path's arguments; `same` is passed to all."""
+        """Submit `task` with every path's arguments; `same` is passed to all."""
         futures: list[Future[Any]] = self.client.map(task, *map(list, arguments), pure=False, **same)
         return futures
 
@@ -146,7 +146,7 @@ def _plan_readings(
 def _cut(
     workers: _ClusterWorkers, opened: Sequence[Future[Any]], between: Between, *, shapes: bool
 ) -> list[Future[Any]]:
-    """Return the parts of the traces that lie in a range of time."""
+    """Return the parts of the traces that are in a range of time."""
     begins = workers.fetch(workers.map(tasks.find_begins, opened))
     zeros = find_zeros(list(chain.from_iterable(begins)))
     return workers.map(tasks.cut_parts, opened, split(zeros, begins), between=between, shapes=shapes)
@@ -155,7 +155,7 @@ def _cut(
 def _plan_orders(
     workers: _ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]]
 ) -> list[tasks.RankCorrection]:
-    """Return the correction of each rank, in the order of the paths."""
+    """Return the correction of every rank, in the order of the paths."""
     told = list(chain.from_iterable(heads))
     numbers = assign_ranks([(head.rank, head.path) for head in told])
     by_rank = sorted(range(len(told)), key=lambda place: numbers[place].rank)

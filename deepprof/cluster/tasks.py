@@ -94,7 +94,7 @@ class OpenedTraces(Struct, frozen=True, eq=False):
     ranks: tuple[Trace | StoredRank, ...]
 
     def __sizeof__(self) -> int:
-        """Return the bytes of their tables: Dask asks for them, and else would move the traces to an idle worker."""
+        """Return the bytes of their tables: Dask requests them, and else would move the traces to an idle worker."""
         return sum(int(getattr(trace, table).estimated_size()) for trace in self.traces for table in TABLES)
 
     @property
@@ -123,7 +123,7 @@ def _read_sources(how: ReadOptions) -> OpenedTraces:
 
 
 def split(rank: Trace | StoredRank, how: ReadOptions) -> Sequence[Trace | StoredRank]:
-    """Return the processes of a trace as traces of their own; a trace that will be cut is split after that."""
+    """Return the processes of a trace as their own traces; a trace that will be cut is split after that."""
     return split_processes(rank) if isinstance(rank, Trace) and not how.stored else [rank]
 
 
@@ -166,7 +166,7 @@ def find_begins(opened: OpenedTraces | ErrorValue) -> tuple[RankBegin, ...] | Er
 def cut_parts(
     opened: OpenedTraces | ErrorValue, zeros: Sequence[int], between: Between, *, shapes: bool
 ) -> OpenedTraces | ErrorValue:
-    """Return the part of each trace that lies in the range, which counts from the trace's zero."""
+    """Return the part of every trace that is in the range, which counts from the trace's zero."""
     if isinstance(opened, ErrorValue):
         return opened
     pairs = zip(opened.ranks, zeros, strict=True)
@@ -177,7 +177,7 @@ def cut_parts(
 
 
 def tell_heads(opened: OpenedTraces | ErrorValue) -> tuple[RankHead, ...] | ErrorValue:
-    """Return what the job must know of each trace."""
+    """Return what the job must know of every trace."""
     if isinstance(opened, ErrorValue):
         return opened
     return tuple(_tell_head(trace) for trace in opened.traces)
@@ -186,7 +186,7 @@ def tell_heads(opened: OpenedTraces | ErrorValue) -> tuple[RankHead, ...] | Erro
 def read_works(
     opened: OpenedTraces, orders: Sequence[RankCorrection], devices: Sequence[Sequence[int]]
 ) -> tuple[tuple[DeviceWork, ...], ...]:
-    """Return the work of each trace on those of its devices that other ranks use too."""
+    """Return the work of every trace on those of its devices that other ranks use too."""
     given = zip(opened.traces, orders, devices, strict=True)
     return tuple(
         tuple(read_work(_prepare(trace, order)[0], device) for device in wanted) for trace, order, wanted in given
@@ -209,7 +209,7 @@ def measure_offsets(opened: OpenedTraces, ends: pl.DataFrame) -> tuple[ClockOffs
 
 
 def look(opened: OpenedTraces, orders: Sequence[RankCorrection], question: AnalysisOptions) -> tuple[RankPart, ...]:
-    """Return the analysis of each trace, without the timelines that only pictures need."""
+    """Return the analysis of every trace, without the timelines that only pictures need."""
     prepared = (_prepare(trace, order) for trace, order in zip(opened.traces, orders, strict=True))
     return tuple(without_timelines(examine(trace, question, recorded)[1]) for trace, recorded in prepared)
 

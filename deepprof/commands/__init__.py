@@ -50,7 +50,7 @@ __all__ = ["Command", "main", "prepare_parser"]
 
 UNUSABLE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 # New objects after which garbage is collected. Commands make many objects and few cycles: after every 700, as is the
-# default, looking for these takes 5 % of a diagnosis.
+# default, looking for these uses 5 % of a diagnosis.
 COLLECT_AFTER = 50_000
 LONGEST_MESSAGE = 240  # characters of argparse's message, which repeats the arguments
 
@@ -106,7 +106,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{_suggest(message)}{shorten(words, LONGEST_MESSAGE)}; see {self.prog} --help")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as usual; a command with `words` has there what follows `--`, and its paths may lie between options."""
+        """Parse as usual; a command with `words` has there what follows `--`, and its paths may be between options."""
         if self.get_default("words") is None:
             return super().parse_known_args(args, namespace)
         given = list(args)
@@ -220,6 +220,6 @@ def prepare_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser
 
 
 def _complain(problem: str) -> int:
-    """Print one line on stderr, whatever characters `problem` holds, and return the exit code."""
+    """Print one line on stderr, whatever characters `problem` contains, and return the exit code."""
     say(f"deepprof: {problem}")
     return UNUSABLE

@@ -18,7 +18,7 @@ LEAST_NBYTES = 64 << 10  # of the spool: a smaller one has no space for a messag
 class Agent:
     """Collect from the jobs on this node, and send to a daemon.
 
-    `deepprof run` starts one where none listens. What the daemon has not taken yet lies on disk: neither the end of
+    `deepprof run` starts one where none listens. What the daemon has not taken yet is on disk: neither the end of
     the daemon nor that of the agent loses what has come.
     """
 
@@ -64,7 +64,7 @@ class Agent:
         add_credentials(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Serve until told to stop."""
+        """Serve until instructed to stop."""
         import os
 
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # for tables of this size threads cost more than they save

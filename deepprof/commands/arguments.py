@@ -63,7 +63,7 @@ def parse_iterations(text: str) -> NumberRange | tuple[int, ...]:
 
 
 class StoreIterations(Action):
-    """Keeps counts of iterations as `iterations`, and which of them are looked at as `chosen`."""
+    """Keeps counts of iterations as `iterations`, and which of them are examined as `chosen`."""
 
     def __call__(self, _: ArgumentParser, args: Namespace, values: Any, __: str | None = None) -> None:
         """Keep what `parse_iterations` returned."""

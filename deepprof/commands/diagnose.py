@@ -31,10 +31,10 @@ FAILED = 1
 
 
 class Diagnose:
-    """Find the training iteration in a trace and say where its time goes.
+    """Find the training iteration in a trace and state where its time goes.
 
     PATH is a file, a directory, an archive, a store or a glob of one job's ranks; the format is recognised by content.
-    With --daemon, PATH is the name of a job that the daemon knows, and what it keeps of its records is read.
+    With --daemon, PATH is the name of a job that the daemon has, and what it keeps of its records is read.
     --from and --to count from the job's first device event. Exit 0: reported, 1: --fail-on was met, 2: wrong usage or
     unreadable input.
     """

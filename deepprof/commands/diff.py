@@ -28,7 +28,7 @@ class Diff:
     """Compare two runs: what got slower, by how much, and which code and which kernels changed.
 
     A is the run before, B the run after; each is a file, a directory, an archive, a store or a glob of one job's
-    ranks. With -o FILE.html the report is a page to look at. Exit 0: reported, 1: --fail-on was met, 2: wrong usage,
+    ranks. With -o FILE.html the report is a page to examine. Exit 0: reported, 1: --fail-on was met, 2: wrong usage,
     unreadable input or nothing that can be compared.
     """
 
@@ -116,7 +116,7 @@ def _fails(comparison: Comparison, limit: float) -> bool:
 
 
 def _is_sure(pair: LoopPair) -> bool:
-    """Return whether the interval of a pair's ratio lies above 1, which means equal times."""
+    """Return whether the interval of a pair's ratio is above 1, which means equal times."""
     return pair.time.low is not None and pair.time.low > 1
 
 

@@ -22,10 +22,10 @@ PATIENCE_S = 2.0
 class Doctor:
     """Say why no records come: from this machine, or from the process PID.
 
-    The first line is the verdict. Then a line each of what was looked at, why it is so, and what to do about it:
-    ✓ is well, – may be meant so, ✗ stands in the way.
+    The first line is the verdict. Then a line each of what was examined, why it is so, and what to do about it:
+    ✓ is well, – may be meant so, ✗ is in the way.
 
-    Exit 0 = nothing stands in the way, 1 = something does, 2 = arguments that make no sense.
+    Exit 0 = nothing is in the way, 1 = something does, 2 = arguments that make no sense.
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:

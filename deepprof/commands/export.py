@@ -23,7 +23,7 @@ OF_LOOPS = ("state-graph",)  # targets that show nothing without an iteration
 CONTEXT_TARGETS = ("speedscope", "collapsed", "pprof")
 TABLES = ("iterations", "events", "findings")
 DOT = (".dot", ".gv")  # the names of files for Graphviz
-COMPRESSION = 5  # level for .gz: the usual 6 takes three times as long for files that are 6 % smaller
+COMPRESSION = 5  # level for .gz: the usual 6 uses three times as long for files that are 6 % smaller
 
 
 class Export:
@@ -31,10 +31,10 @@ class Export:
 
     Targets:
       perfetto      a trace for ui.perfetto.dev: all events, with iterations, nested loops, idle causes and findings
-                    on tracks of their own
+                    on their own tracks
       speedscope    one iteration, the median of all, and the calling contexts, for www.speedscope.app
-      collapsed     the calling contexts as stacks, for flamegraph.pl, inferno and speedscope; --by says what counts
-      pprof         the calling contexts with all that they took, for go tool pprof, Pyroscope and Parca
+      collapsed     the calling contexts as stacks, for flamegraph.pl, inferno and speedscope; --by states what counts
+      pprof         the calling contexts with all that they needed, for go tool pprof, Pyroscope and Parca
       state-graph   what the device does and waits for in an iteration, and in which order, with the paper's Table III:
                     a picture (SVG), or for Graphviz where FILE ends with .dot or .gv
       csv, parquet  the per-iteration table; with --what, all device events or the findings
@@ -143,7 +143,7 @@ def write(analysis: Analysis, file: BinaryIO, args: argparse.Namespace) -> str:
 
 
 def _write_state_graph(analysis: Analysis, file: BinaryIO, path: str) -> str:
-    """Write the state graph of the loop that the report is about, as the name of the file says."""
+    """Write the state graph of the loop that the report is about, as the name of the file states."""
     from deepprof.diagnosis.answer import choose_loop
     from deepprof.render.wording import wording_of
     from deepprof.web.documents.places import name_loop

@@ -27,11 +27,11 @@ BY_MEASURE = ("text", "collapsed")  # the other formats have every measure
 
 
 class Flame:
-    """Draw whose code takes the time: the hottest calling contexts, as a tree.
+    """Draw whose code uses the time: the hottest calling contexts, as a tree.
 
-    Each line has its share and what it took, then the frames: threads, Python functions with their lines, modules,
-    operators, ranges and calls, down to the kernels. Kernels of the backward pass stand under the forward operator that
-    made them. With --bottom-up a tree begins with what took the time itself, and has its callers within it.
+    Each line has its share and what it needed, then the frames: threads, Python functions with their lines, modules,
+    operators, ranges and calls, down to the kernels. Kernels of the backward pass are under the forward operator that
+    made them. With --bottom-up a tree begins with what used the time itself, and has its callers within it.
 
     With --daemon PATH is a job that runs, or ran: its contexts come from the job itself (deepprof run --contexts),
     as sums over its whole time or, with --from and --to, a part of it, counted from when the daemon first saw the job.

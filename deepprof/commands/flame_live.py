@@ -110,7 +110,7 @@ def _check(args: argparse.Namespace) -> str:
 
 
 def _choose_rank(job: str, ranks: Sequence[RankState], wanted: int | None) -> int:
-    """Return the rank that is asked for, the first one by default."""
+    """Return the rank that is requested, the first one by default."""
     from deepprof.collectors.errors import UsageError
 
     numbers = [each.rank for each in ranks]

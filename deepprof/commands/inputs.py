@@ -125,7 +125,7 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
 
 
 def refuse_selection(args: argparse.Namespace, home: str) -> None:
-    """Raise `UsageError` for a part of a job, where its traces are read elsewhere; `home` says what it is for."""
+    """Raise `UsageError` for a part of a job, where its traces are read elsewhere; `home` states what it is for."""
     from deepprof.collectors.errors import UsageError
 
     for name, value in find_selection(args).items():

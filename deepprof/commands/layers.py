@@ -38,7 +38,7 @@ class Layers:
         add("-o", "--output", metavar="FILE", required=True, help="file to write")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Record a forward pass, or read the ONNX file, and write the layers; say on stderr what they are."""
+        """Record a forward pass, or read the ONNX file, and write the layers; state on stderr what they are."""
         from deepprof.collectors.layers.layers_file import write_layers
         from deepprof.files import check_target, write_file
 

@@ -48,7 +48,7 @@ class Locate:
         add_inputs(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Read, analyse and say where."""
+        """Read, analyse and state where."""
         check_output(args)
         _order_by(args.what)  # first: a wrong expression shall not cost the time of reading
         analysis = analyze_paths(args, details=True)

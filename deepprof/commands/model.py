@@ -22,10 +22,9 @@ class Model:
     """Reckon what a model costs: parameters, floating-point operations and bytes, layer by layer.
 
     MODEL is an ONNX file. Its operators are not run: costs follow from the shapes of their tensors. A multiplication
-    and its addition count as two operations; bytes are those of each operator's operands and results, once each, as if
-    nothing stayed in a cache, and beside them what moves when functions of each element are computed together with the
-    product before them. Types of operators that have no rule are named, and their cost is unknown.
-    """
+    and its addition count as two operations; bytes are those of every operator's operands and results, once each, as if
+    nothing stayed in a cache, and next to them what moves when functions of every element are computed together with
+    the product before them. Types of operators that have no rule are named, and their cost is unknown."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments."""

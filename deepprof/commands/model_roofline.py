@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def show_model_roofline(args: argparse.Namespace) -> int:
-    """Run the model with each batch and print or write the roofline."""
+    """Run the model with every batch and print or write the roofline."""
     from deepprof.commands.output import capture, deliver
     from deepprof.files import write_file
     from deepprof.render.model_roofline import draw_model_roofline, print_model_roofline

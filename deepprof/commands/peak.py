@@ -23,10 +23,9 @@ SECONDS = 10.0
 class Peak:
     """Measure what this machine achieves at most, for the roofs of `deepprof roofline`.
 
-    Products of matrices of several sizes give its FLOP/s by type, a triad over arrays that no cache holds the bytes per
-    second of its memory: on the CPU through numpy, on a GPU through torch. The result is stored for this machine and
-    stands beside the vendor's figures where they are known. Let nothing else run meanwhile.
-    """
+    Products of matrices of several sizes give its FLOP/s by type, a triad over arrays that no cache contains the bytes
+    per second of its memory: on the CPU through numpy, on a GPU through torch. The result is stored for this machine
+    and is next to the vendor's figures where available. Let nothing else run meanwhile."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments."""
@@ -84,7 +83,7 @@ def _choose_types(wanted: list[RateType] | None, kernels: PeakKernels, device: s
 
 
 def _show(console: Console, trials: Sequence[PeakTrial], peaks: DevicePeaks, store: str) -> None:
-    """Print the trials, then the peaks beside the vendor's."""
+    """Print the trials, then the peaks next to the vendor's."""
     from deepprof.metrics.cost.roofs import find_peaks
     from deepprof.render.page import TextPage
     from deepprof.render.roofline.peaks_table import draw_peaks, draw_trials

@@ -21,7 +21,7 @@ def _is_watched() -> bool:
 
 @contextmanager
 def progress(doing: str) -> Iterator[None]:
-    """Show a spinner beside the text `doing`."""
+    """Show a spinner next to the text `doing`."""
     if not _is_watched():
         yield
         return

@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 class Report:
-    """Write what was found as one page to look at and to send: FILE.html, which needs no network and no server.
+    """Write what was found as one page to examine and to send: FILE.html, which needs no network and no server.
 
     It has the findings with what they rest on, every iteration, a timeline that opens level by level, the flame graph,
     ranks, copies and memory. `deepprof view` shows the same page with every iteration in detail.

@@ -27,7 +27,7 @@ class Roofline:
     """Compare what ran with the device's peaks: what is far from them, and what that is worth.
 
     PATH is a trace, a directory or a glob of one job's ranks, with the shapes of operators: torch.profiler records them
-    with record_shapes=True. Of each operator, layer or kernel it is said what it takes of an iteration, whether
+    with record_shapes=True. Of each operator, layer or kernel it is stated what it needs of an iteration, whether
     arithmetic, memory or starting kernels limits it, how near it is to the shortest time that the peaks allow, and what
     an iteration would save at them.
 

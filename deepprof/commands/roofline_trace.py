@@ -1,4 +1,4 @@
-"""`deepprof roofline` of a trace: its kernels and layers beside the peaks of their device."""
+"""`deepprof roofline` of a trace: its kernels and layers next to the peaks of their device."""
 
 from __future__ import annotations
 

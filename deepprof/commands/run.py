@@ -31,8 +31,8 @@ class Run:
 
     COMMAND keeps its terminal, its output, its signals and its exit code; `--` before it is needed only where it
     begins with a dash. Kernels and copies are taken from the GPU's driver, and on a machine without a GPU PyTorch's
-    operators stand for them. They go to the agent of this machine, which is started where there is none, and on to
-    the daemon. Where nothing can be collected COMMAND runs all the same, and one line says why.
+    operators represent them. They go to the agent of this machine, which is started where there is none, and on to
+    the daemon. Where nothing can be collected COMMAND runs all the same, and one line states why.
 
     Exit: COMMAND's own, also by a signal; 126 and 127 where it cannot be started, 2 for arguments that make no sense.
     """
@@ -273,5 +273,5 @@ def parse_drain(text: str) -> float:
 
 
 def _complain(text: str) -> None:
-    """Print a line of DeepProf's own beside the command's."""
+    """Print a line of DeepProf's own next to the command's."""
     say(f"deepprof: {text}")

@@ -24,7 +24,7 @@ class Serve:
         parser.add_argument("--print-config", action="store_true", help="print all settings as they hold now, and exit")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Serve until told to stop."""
+        """Serve until instructed to stop."""
         import asyncio
         import os
         from pathlib import Path

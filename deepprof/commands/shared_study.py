@@ -1,7 +1,7 @@
 """`deepprof simulate shared`: the paper's study of two jobs on one device (Gu et al., section V-A, Figs 7 and 8).
 
 One program computes and one copies, each alone with a growing share of the device's memory, and both together. The
-study prints what DeepProf finds in their traces beside the simulation's true values.
+study prints what DeepProf finds in their traces next to the simulation's true values.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def list_trials() -> list[_StudyTrial]:
 
 
 def study(iterations: int, seed: int) -> list[_StudyOutcome]:
-    """Simulate every trial that fits, and return what DeepProf finds in its traces beside the true values."""
+    """Simulate every trial that fits, and return what DeepProf finds in its traces next to the true values."""
     return [each for trial in list_trials() if trial.fits for each in _attempt(trial, iterations, seed)]
 
 
@@ -141,7 +141,7 @@ def print_study(outcomes: Sequence[_StudyOutcome], page: TextPage) -> None:
 
 
 def _describe_programs() -> Iterator[str]:
-    """Yield the memory that each program takes, and the trials that do not fit."""
+    """Yield the memory that each program needs, and the trials that do not fit."""
     from deepprof.render.units import format_ratio
     from deepprof.simulation.sharing import needs
 

@@ -31,7 +31,7 @@ def tidying() -> Iterator[None]:
 
 
 class SecondInterrupt(KeyboardInterrupt):
-    """Ctrl-C was pressed again: the user does not want to wait for what the first one asks for."""
+    """Ctrl-C was pressed again: the user does not want to wait for what the first one requests."""
 
 
 @contextmanager

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHARED = "shared"  # prints the study of two programs
 ITERATIONS = 40
-MOST_RANKS = 64  # the simulation takes no more
+MOST_RANKS = 64  # the simulation uses no more
 SHOWN = 3  # files of another job that a message names
 
 
@@ -30,8 +30,8 @@ class Simulate:
     compression (.json is not compressed). Scenarios, with what is wrong in them:
       SCENARIOS
     And a study of two programs on one device, alone with a growing share of its memory and together:
-      shared                  prints what is found in their traces beside the truth; with -o, writes the traces into a
-                              directory, those of each run into one of their own
+      shared                  prints what is found in their traces next to the truth; with -o, writes the traces into a
+                              directory, those of every run into one of their own
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:

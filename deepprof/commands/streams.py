@@ -16,7 +16,7 @@ COLUMNS, LINES = 80, 25  # where the environment names no number
 
 
 def say(text: str) -> None:
-    """Print one line on stderr, whatever characters `text` holds; where stderr fails, only the exit code reports."""
+    """Print one line on stderr, whatever characters `text` contains; where stderr fails, only the exit code reports."""
     if sys.stderr is None:  # `print` would write to stdout instead
         return
     try:

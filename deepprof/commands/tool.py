@@ -118,7 +118,7 @@ def _run_on_files(tool: Tool, args: argparse.Namespace) -> tuple[Report, ToolRec
 
 
 def _analyse(traces: Sequence[Trace], options: dict[str, Any]) -> Analysis:
-    """Analyse traces; what that needs is imported only for tools that ask for it."""
+    """Analyse traces; what that needs is imported only for tools that request it."""
     from deepprof.analysis import analyze
 
     return analyze(traces, **options)
@@ -139,7 +139,7 @@ def _count_records(traces: Sequence[Trace]) -> ToolRecords:
 
 
 def _write(report: ToolReport, args: argparse.Namespace) -> None:
-    """Write a report as `args` asks for."""
+    """Write a report as `args` requests."""
     from deepprof.render.page import TextPage
     from deepprof.render.tool_report import draw_tool_report, encode_tool_report
     from deepprof.tools.tool import guard

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from deepprof.render.tool_report import ToolRecords
     from deepprof.tools import Report, Tool, ToolRun
 
-INTERVAL_S = 1.0  # between two looks for new records
-WAIT_S = 0.1  # between two looks at Ctrl-C
+INTERVAL_S = 1.0  # between two searches for new records
+WAIT_S = 0.1  # between two checks for Ctrl-C
 PATIENCE_S = 60.0  # with a daemon that is away
 SETTLE_S = 30.0  # for the iterations of a job that has ended
 FORGOTTEN = "the daemon no longer knows the job: the report is of what was seen until then"
@@ -83,7 +83,7 @@ class _Following:
             self.feed(trace)
 
     def feed_until(self, done: Callable[[], bool]) -> None:
-        """Feed the tool until the job has ended or `done` says so; looks are `INTERVAL_S` apart."""
+        """Feed the tool until the job has ended or `done` states so; looks are `INTERVAL_S` apart."""
         from deepprof.live.client.errors import DaemonError
 
         seen_s = time.monotonic()
@@ -118,7 +118,7 @@ class _Following:
         self.kept += trace.accounting.kept
 
     def wait(self, seconds: float, done: Callable[[], bool]) -> None:
-        """Wait, unless the job has ended or `done` says so."""
+        """Wait, unless the job has ended or `done` states so."""
         until = time.monotonic() + seconds
         while not self.records.ended and not done() and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, WAIT_S))

@@ -24,7 +24,7 @@ LOOK_S = 0.5  # between two looks whether the server has failed
 class View:
     """Show where the time goes in a browser: findings, iterations, timeline, flame graph, memory.
 
-    The page is served on 127.0.0.1 until Ctrl-C; the address that is printed holds a token, without which nothing is
+    The page is served on 127.0.0.1 until Ctrl-C; the address that is printed contains a token, without which nothing is
     shown. On a terminal with a display the browser opens by itself. From another machine: ssh -L PORT:127.0.0.1:PORT.
     """
 

@@ -93,7 +93,7 @@ def _check_address(address: str | None) -> None:
 
 
 def _show(scenes: Iterator[LiveScene], args: argparse.Namespace, screen: _WatchScreen) -> None:
-    """Show scenes as `args` asks for."""
+    """Show scenes as `args` requests."""
     stdout = require_stdout()
     if args.format == "json":
         for scene in scenes:

@@ -18,7 +18,7 @@ from deepprof.results.comparison_result import Kind
 Ids = npt.NDArray[np.int64]
 
 EXACT_CELLS = 4 * 10**8  # of the table of two sequences, a bit each: 50 MB
-TOO_LONG = 25 * 10**9  # 100,000 kernels each take 4 s with the search for the rotation, and 25 MB
+TOO_LONG = 25 * 10**9  # 100,000 kernels each use 4 s with the search for the rotation, and 25 MB
 FEW_COMMON_NAMES = (
     0.5  # share of kernels with the same name; less means another precision or library, where variants match more
 )
@@ -78,7 +78,7 @@ def _walk(a: KernelSymbols, b: KernelSymbols, blocks: Sequence[Block]) -> Iterat
 def _align_gap(
     a: KernelSymbols, b: KernelSymbols, of_a: tuple[int, int], of_b: tuple[int, int]
 ) -> Iterator[AlignedSpan]:
-    """Yield the spans of a gap in which no exact name is shared: variants, and what lies between them."""
+    """Yield the spans of a gap in which no exact name is shared: variants, and what is between them."""
     (i, a_end), (j, b_end) = of_a, of_b
     for at_a, at_b, length in match(a.coarse[i:a_end], b.coarse[j:b_end]):
         yield _unmatched(i, of_a[0] + at_a, j, of_b[0] + at_b)

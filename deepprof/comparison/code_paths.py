@@ -1,7 +1,7 @@
 """The code of both runs as one tree: paths of Python functions, modules, operators, ranges and scopes.
 
 A path is the same in both runs where its frames are: their kinds, names and files. Lines do not count, for they move
-when code is edited, nor do threads, which have other numbers in another run. What lies between (calls, native frames)
+when code is edited, nor do threads, which have other numbers in another run. What is between (calls, native frames)
 is left out, and what ran on the device belongs to the code around it. A frame directly within an equal one is the same
 frame: what records operators writes some of them twice.
 """
@@ -26,7 +26,7 @@ class CodePaths(Struct, frozen=True, eq=False):
     """Paths by number, parents before children; 0 is around all.
 
     `parent` is the path around each, `frames` has the columns `KEY` of each, but the first. `of_a` and `of_b` are the
-    path of each context of the runs, 0 for contexts that are no code.
+    path of every context of the runs, 0 for contexts that are no code.
     """
 
     parent: Int64s

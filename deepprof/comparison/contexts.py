@@ -1,4 +1,4 @@
-"""Which code takes more or less time in B: the innermost calling contexts that carry the change.
+"""Which code uses more or less time in B: the innermost calling contexts that carry the change.
 
 A context carries what changed within it and is not carried by a context further in. It has to be a good part of the
 iteration, and more than iterations of one run differ.
@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 # Of the mean iteration: less is not worth a row. The host's times differ more from run to run.
 LEAST: Mapping[str, float] = MappingProxyType({DEVICE: 0.01, HOST: 0.02})
 ALIKE = 0.5  # of one run's time is in code of both: else they are two programs, or recorded differently
-BALANCED = 0.5  # of what an operator took that one run does not have: the other one takes as much for it
+BALANCED = 0.5  # of what an operator needed that one run does not have: the other one takes as much for it
 _NEW: Status = "new"
 _GONE: Status = "gone"
 INTERNAL = {"operator", "scope"}  # other versions of a framework have others in the same place
@@ -55,7 +55,7 @@ def compare_contexts(a: RunLoop, b: RunLoop) -> tuple[ContextChange, ...]:
 
 
 class _CodeOfBoth(Struct, frozen=True):
-    """The code of two runs by path, and what it took in the usual iterations of each, by `DEVICE` and `HOST`."""
+    """The code of two runs by path, and what it needed in the usual iterations of each, by `DEVICE` and `HOST`."""
 
     paths: CodePaths
     before: Mapping[str, PathTimes]
@@ -118,7 +118,7 @@ def _find_carriers(paths: CodePaths, a: PathTimes, b: PathTimes, least_ns: float
 
 
 def _judge(path: int, paths: CodePaths, sides: tuple[PathTimes, PathTimes], change: Floats) -> Status | None:
-    """Return whether both runs have a path; None where what is around it has to be looked at instead.
+    """Return whether both runs have a path; None where what is around it has to be examined instead.
 
     That is new or gone as well, or, around an operator, hardly changed; with nothing around it an operator may be
     recorded elsewhere in the other run.
@@ -147,7 +147,7 @@ def _surely_differ(a: Floats, b: Floats) -> bool:
 
 
 class _RunCode(Struct, frozen=True, eq=False):
-    """A run's contexts, the line of code of each, and a context of each path."""
+    """A run's contexts, the line of code of each, and a context of every path."""
 
     contexts: pl.DataFrame
     lines: Int64s

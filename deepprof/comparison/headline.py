@@ -1,4 +1,4 @@
-"""One sentence on what changed: how much, in which part of the time most of it lies, and where in the program."""
+"""One sentence on what changed: how much, in which part of the time most of it is, and where in the program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from deepprof.results.comparison_result import Headline, LoopPair, PartChange, P
 CALLS = {"idle_sync_ns": WAIT, "idle_allocator_ns": ALLOCATOR}
 COLLECTIVE = ("nccl", "rccl")
 TIMES = 2  # from this ratio on, a factor reads better than "118.3 % more"
-# Parts that already say the stage.
+# Parts that already state the stage.
 SAYS_STAGE: Mapping[str, str] = MappingProxyType(
     {"idle_input_ns": "data loading", "exposed_communication_ns": "communication"}
 )
@@ -63,7 +63,7 @@ def _main_part(pair: LoopPair) -> PartChange | None:
 
 
 def _main_stage(pair: LoopPair, a: Loop, b: Loop) -> tuple[str | None, float | None]:
-    """Return the stage that holds most of the change of the mean, and its share; None where the mean does not say."""
+    """Return the stage that holds most of the change of the mean, and its share; None where the mean does not state."""
     change = pair.b_mean_ns - pair.a_mean_ns
     found = find_main_stage(pair.stages, a, b)
     if found is None or pair.time.verdict == "same" or change * (pair.time.b_ns - pair.time.a_ns) <= 0:

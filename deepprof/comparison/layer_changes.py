@@ -1,4 +1,4 @@
-"""The model's layers of both runs, matched by their paths: which of them take longer themselves."""
+"""The model's layers of both runs, matched by their paths: which of them last longer themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_MATCH = "no layer has the same path in both runs"
 
 
 def compare_layers(a: Loop, b: Loop) -> LayersInBoth | None:
-    """Return the layers of two loops; only the reason where they are not known alike, None where neither has any."""
+    """Return the layers of two loops; only the reason where they are unknown alike, None where neither has any."""
     sources = _find_source(a.anatomy), _find_source(b.anatomy)
     if sources == (None, None):
         return None
@@ -36,7 +36,7 @@ def _describe_source(source: str | None) -> str:
 
 
 def _read_own_times(layers: pl.DataFrame) -> pl.DataFrame:
-    """Return `path` and `OWN` of each layer but the model: what it takes without those within; equal paths are one.
+    """Return `path` and `OWN` of every layer but the model: what it needs without those within; equal paths are one.
 
     Medians do not add up to the nanosecond: what would be less than nothing is 0.
     """

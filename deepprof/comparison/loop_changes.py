@@ -82,7 +82,7 @@ def compare_counts(a: pl.DataFrame, b: pl.DataFrame) -> tuple[CountChange, ...]:
 
 
 def _average(values: pl.Series) -> float:
-    """Return the mean, 0 where nothing is known."""
+    """Return the mean, 0 where nothing is available."""
     return round(float(values.fill_null(0).mean() or 0), 3)  # type: ignore[arg-type]
 
 
@@ -142,7 +142,7 @@ def _sum_kernels(side: RunLoop) -> Totals:
 
 
 def compare_copies(a: RunLoop, b: RunLoop) -> tuple[CopyChange, ...]:
-    """Return the copies of each direction, and memsets, that either run has."""
+    """Return the copies of every direction, and memsets, that either run has."""
     before, after = _sum_copies(a), _sum_copies(b)
     none = (0.0, 0, 0)
     pairs = {name: (before.get(name, none), after.get(name, none)) for name in sorted({**before, **after})}

@@ -35,7 +35,7 @@ class _RunIteration(Struct, frozen=True, eq=False):
 
 
 def compare_programs(a: UsualIteration, a_names: pl.Series, b: UsualIteration, b_names: pl.Series) -> ProgramChange:
-    """Return how A's iteration changed in B; the names are those of each trace."""
+    """Return how A's iteration changed in B; the names are those of every trace."""
     before, after, names = _share_ids(a, a_names, b, b_names)
     sizes = len(before.symbols), len(after.symbols)
     if sizes[0] * sizes[1] > TOO_LONG:
@@ -70,7 +70,7 @@ def _empty_program(sizes: tuple[int, int], problem: str) -> ProgramChange:
 def _share_ids(
     a: UsualIteration, a_names: pl.Series, b: UsualIteration, b_names: pl.Series
 ) -> tuple[_RunIteration, _RunIteration, list[str]]:
-    """Return both iterations with common name ids, and the name of each id."""
+    """Return both iterations with common name ids, and the name of every id."""
     spelled = [names.gather(t.name_ids).fill_null("") for t, names in ((a, a_names), (b, b_names))]
     vocabulary = pl.concat(spelled).unique().sort()
     coarse = coarse_ids(vocabulary).cast(pl.Int64).to_numpy()
@@ -120,7 +120,7 @@ def whole(run: AlignedSpan, a: _RunIteration, b: _RunIteration) -> tuple[Key, fl
 
 
 def _singly(run: AlignedSpan, a: _RunIteration, b: _RunIteration) -> Iterable[tuple[Key, float, float]]:
-    """Yield the kernels of a run one by one; a kernel missing on one side has no name and takes no time."""
+    """Yield the kernels of a run one by one; a kernel missing on one side has no name and uses no time."""
     (before, a_ns), (after, b_ns) = _cut(a, run.a_first, run.a_end), _cut(b, run.b_first, run.b_end)
     for at in range(max(len(before), len(after))):
         old, new = before[at : at + 1], after[at : at + 1]

@@ -17,7 +17,7 @@ from deepprof.results.comparison_result import LoopPair
 
 ALIKE = 0.5  # share of common kernels: with less it is not the same loop, and the one with most time is taken
 
-Devices = dict[int, list[Loop]]  # of one rank: the loops of each device
+Devices = dict[int, list[Loop]]  # of one rank: the loops of every device
 
 
 class RunLoop(Struct, frozen=True, eq=False):
@@ -82,7 +82,7 @@ def _names_of(side: RunLoop) -> Counter[str]:
 
 
 def _time_of(loop: Loop) -> int:
-    """Return the time that a loop's iterations take together."""
+    """Return the time that a loop's iterations need together."""
     return int(loop.iterations.select((pl.col("busy_ns") + pl.col("idle_ns")).sum()).item())
 
 

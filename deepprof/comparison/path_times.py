@@ -1,4 +1,4 @@
-"""What the code took in each usual iteration of a loop: device time and time in which the host worked, by path."""
+"""What the code took in every usual iteration of a loop: device time and time in which the host worked, by path."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PathTimes(Struct, frozen=True, eq=False):
     seen: npt.NDArray[np.bool_]
 
     def of_path(self, path: int) -> Floats:
-        """Return what a path took in each iteration."""
+        """Return what a path took in every iteration."""
         rows = slice(*np.searchsorted(self.path, (path, path + 1)))
         times = np.bincount(self.iteration[rows], self.time_ns[rows], self.iterations)
         return times.astype(np.float64)
@@ -47,8 +47,8 @@ def read_path_times(trace: Trace, tree: ContextTree, loop: Loop, paths: Int64s, 
     """Return the times of a loop's usual iterations, `DEVICE` and `HOST`; `paths` has a path, < `many`, per context.
 
     Only the loop's own device counts, and only threads that launch something, where launches are recorded. Operators of
-    the backward pass count on the device alone: their thread works while the one that asked for it waits. Where
-    operators stand for kernels there is no device, and they run on the thread that asked.
+    the backward pass count on the device alone: their thread works while the one that requested it waits. Where
+    operators represent kernels there is no device, and they run on the thread that asked.
     """
     start = loop.usual["start_ns"].to_numpy()
     end = start + loop.usual["iteration_ns"].to_numpy()

@@ -1,4 +1,4 @@
-"""Where in B's period A's iteration begins: a mined boundary may lie anywhere in the period.
+"""Where in B's period A's iteration begins: a mined boundary may be anywhere in the period.
 
 Short sequences of kernels that are rare in both periods vote for the rotation; the likely ones are tried, and the
 kernels around the seam, where B's end meets its beginning, decide the last few kernels.
@@ -47,7 +47,7 @@ def _offsets_of_first(a: Ids, b: Ids) -> Ids:
 
 
 def _number_grams(a: Ids, b: Ids, length: int) -> tuple[Ids, Ids]:
-    """Return a number for the `length` kernels (a power of two) from each position on, around the circle."""
+    """Return a number for the `length` kernels (a power of two) from every position on, around the circle."""
     done = 1
     while done < length:
         following = np.concatenate([np.roll(a, -done), np.roll(b, -done)])

@@ -97,7 +97,7 @@ def _describe_versions(traces: Sequence[Trace]) -> dict[str, str]:
 
 
 def _read_properties(trace: Trace) -> Iterable[dict[str, Any]]:
-    """Yield the recorder's own record of each device."""
+    """Yield the recorder's own record of every device."""
     for text in trace.devices["properties"].drop_nulls():
         try:
             record = json.loads(text)

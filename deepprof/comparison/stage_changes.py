@@ -17,13 +17,13 @@ from deepprof.render.units import format_confidence
 from deepprof.results.comparison_result import Presence, StageChange, StagesInBoth
 
 COMPARABLE = 0.75  # with less confidence stages are not compared
-MOST_UNKNOWN = 0.5  # of a run's time: with more, what its stages take is not what they take in the other run
-MOSTLY = 0.8  # of all that stages gained and lost: so much of it is one stage's change
+MOST_UNKNOWN = 0.5  # of a run's time: with more, what its stages need is not what they take in the other run
+MOSTLY = 0.8  # of all that stages gained and lost: this much of it is one stage's change
 NAMELESS = {UNKNOWN, "other"}
 
 
 def compare_stages(a: Loop, b: Loop) -> StagesInBoth:
-    """Return the stages of the usual iterations of two loops; only the reason where those of a run are not known."""
+    """Return the stages of the usual iterations of two loops; only the reason where those of a run are unknown."""
     doubts = _find_doubt(a.anatomy), _find_doubt(b.anatomy)
     if a.anatomy is None or b.anatomy is None or any(doubts):
         return StagesInBoth(problem=_describe_doubts(*doubts))
@@ -55,7 +55,7 @@ def _describe_doubts(a: str, b: str) -> str:
 
 
 class _RunStages(Struct, frozen=True):
-    """What the stages of a run take of its mean iteration, in ns by name; `host_ns` is None where it is not known."""
+    """What the stages of a run take of its mean iteration, in ns by name; `host_ns` is None where it is unknown."""
 
     device_ns: Mapping[str, int]
     idle_ns: Mapping[str, int]
@@ -126,7 +126,7 @@ def _surely_changed(row: StageChange, a: Loop, b: Loop) -> bool:
 
 
 def _list_times(stage: str, loop: Loop) -> pl.Series:
-    """Return how long the device worked or waited for a stage in each usual iteration."""
+    """Return how long the device worked or waited for a stage in every usual iteration."""
     usual = loop.usual.select(iteration="index")
     if loop.anatomy is None:
         return pl.Series([0] * usual.height)

@@ -1,4 +1,4 @@
-"""The iteration as a list of kernels: the kernel at each position of the main stream, and its duration."""
+"""The iteration as a list of kernels: the kernel at every position of the main stream, and its duration."""
 
 from __future__ import annotations
 

@@ -7,4 +7,4 @@ from typing import Literal
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")  # ascending
-MAX_FINDINGS = 5  # that a report shows unless all are asked for: more are a list of symptoms
+MAX_FINDINGS = 5  # that a report shows unless all are requested: more are a list of symptoms

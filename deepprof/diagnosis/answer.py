@@ -1,4 +1,4 @@
-"""What a recording is, what takes most of its time, and the largest loss that can be avoided: the report's answer.
+"""What a recording is, what uses most of its time, and the largest loss that can be avoided: the report's answer.
 
 Every recording gets one. Shares are of a usual iteration, of a marked step, or of the recorded time, the host's
 included; a stall is an iteration far from the usual ones, and its share is that of all iterations.
@@ -52,10 +52,10 @@ class RecordingAnswer(Struct, frozen=True, kw_only=True, eq=False):
 
     `whole_ns` is the mean usual iteration, the marked step or the recorded time. `parts` are the shares of it, by part
     of the time, and `groups` by what the device does, the largest first. `loss` is the finding on the largest avoidable
-    loss, `loss_ns` what it costs and `loss_ratio` its share; None where there is none, or it is not known. Where
+    loss, `loss_ns` what it costs and `loss_ratio` its share; None where there is none, or it is unknown. Where
     several `devices` do the same, all of these are means over them. `loop` is the loop that this is about, on one of
     them, `step` the marked step; None without one. `outside` is the time of the loop's device outside the iterations,
-    None where not known. `is_wait_larger` is set where the largest loss, that of stalls, is smaller than one wait
+    None where unknown. `is_wait_larger` is set where the largest loss, that of stalls, is smaller than one wait
     outside the iterations: then there is no `loss`.
     `rest` is the parts of a start-up's time, in ns, that are not the start itself. `capture` is the finding on a graph
     that is captured for most of a start, in which kernels are not meant to run; None where there is none. `earlier` is
@@ -80,7 +80,7 @@ class RecordingAnswer(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def confidence(self) -> float | None:
-        """The confidence in the loss, or else in the iterations; None where the figures are all that is said."""
+        """The confidence in the loss, or else in the iterations; None where the figures are all that is stated."""
         if self.loss is not None:
             return self.loss.confidence
         return None if self.loop is None else self.loop.confidence
@@ -130,7 +130,7 @@ def _is_shorter(stalls: Finding, outside: TimeOutside | None) -> bool:
 
 
 def _measure_loop(job: DiagnosedJob, loop: Loop) -> tuple[Kind, Devices]:
-    """Return what kind of loop it is, and the devices that do the same as its own, with the mean time of each part."""
+    """Return what kind of loop it is, and the devices that do the same as its own, with the mean time of every part."""
     return _name_loop(loop), [read_device(each) for each in _find_alike(job, loop)]
 
 
@@ -145,7 +145,7 @@ def _find_loss(job: DiagnosedJob, devices: Devices, *, is_loop: bool) -> Finding
 
     A single stall, which may be chance, is a remark, as is a rank's late start: they are compared with the headline by
     their shares of the whole time, of which they leave the rest to usual iterations. Remarks are, too, the losses of a
-    recording without iterations: it is not known whether the job always has them, only that this recording did. A first
+    recording without iterations: it is unknown whether the job always has them, only that this recording did. A first
     use always is one.
     """
     headline = job.headline
@@ -184,7 +184,7 @@ def _share_of(finding: Finding) -> float:
 
 
 def _find_cost(loss: Finding, job: DiagnosedJob, devices: Devices) -> float | None:
-    """Return what a loss costs each iteration, a mean over the devices that do the same; None where it is not known."""
+    """Return what a loss costs each iteration, a mean over the devices that do the same; None where it is unknown."""
     if loss.headroom_ns_per_iteration is None:
         return None
     return average_costs(job.findings, [devices], _cost_of)[id(loss)]
@@ -198,7 +198,7 @@ def _cost_of(finding: Finding) -> float:
 
 
 def _find_share(finding: Finding, job: DiagnosedJob, devices: Devices) -> float | None:
-    """Return the share of a loss in an iteration, or in what it is a loss of; None where it is not known.
+    """Return the share of a loss in an iteration, or in what it is a loss of; None where it is unknown.
 
     Where several devices do the same it is that of their mean loss in their mean time.
     """
@@ -251,7 +251,7 @@ def _list_stages(stages: pl.DataFrame) -> set[str]:
 
 
 def _measure_without_loop(job: DiagnosedJob) -> tuple[Kind, Devices]:
-    """Return what was recorded where no iteration repeats, and the devices with the mean time of each part."""
+    """Return what was recorded where no iteration repeats, and the devices with the mean time of every part."""
     if steps := _list_steps(job):
         return "marked step", list(map(read_device, steps))
     measured = {
@@ -277,7 +277,7 @@ def _measure_without_loop(job: DiagnosedJob) -> tuple[Kind, Devices]:
 
 
 def _list_steps(job: DiagnosedJob) -> list[Loop]:
-    """Return the marked steps, one of each device without a loop."""
+    """Return the marked steps, one of every device without a loop."""
     return [each for each in job.steps if each.single == "marked step"]
 
 
@@ -287,7 +287,7 @@ def _find_step(job: DiagnosedJob) -> Loop | None:
 
 
 def _average(times: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean time of each part, over several devices."""
+    """Return the mean time of every part, over several devices."""
     return {name: sum(each.get(name, 0.0) for each in times) / max(1, len(times)) for name in PART_NAMES}
 
 
@@ -304,12 +304,12 @@ def _repeats_few(stretch: WorkWithoutLoop) -> bool:
 
 
 def choose_loop(job: DiagnosedJob) -> Loop | None:
-    """Return the loop that the headline is about, or else the one that takes most of the time."""
+    """Return the loop that the headline is about, or else the one that uses most of the time."""
     return _choose(job, job.loops)
 
 
 def _choose(job: DiagnosedJob, loops: Sequence[Loop]) -> Loop | None:
-    """Return that of the loops, or steps, that the headline is about, or else the one that takes most of the time."""
+    """Return that of the loops, or steps, that the headline is about, or else the one that uses most of the time."""
     headline = job.headline
     about = _find_meant(headline, loops) if headline is not None and headline.stream is not None else []
     return max(about or loops, key=_time_of, default=None)
@@ -329,7 +329,7 @@ def matches(wanted: Iterable[int | None], place: Iterable[int]) -> bool:
 
 
 def _time_of(loop: Loop) -> int:
-    """Return how long the loop's iterations take together."""
+    """Return how long the loop's iterations need together."""
     return int(loop.iterations["operation_ns"].sum())
 
 

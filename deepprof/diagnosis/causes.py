@@ -51,7 +51,7 @@ def rank(findings: Iterable[Finding], groups: Iterable[Devices] = ()) -> tuple[F
 
 
 def _find_causes(ordered: Sequence[Finding]) -> list[int | None]:
-    """Return for each finding the number of the first one that explains it, None where none does.
+    """Return for every finding the number of the first one that explains it, None where none does.
 
     Only findings on its rank or on the whole job can explain it.
     """
@@ -71,7 +71,7 @@ def _find_root(number: int, causes: Sequence[int | None]) -> int:
 
 
 def _explains(cause: Finding, symptom: Finding) -> bool:
-    """Return whether `cause` is a likely cause of `symptom`: a known one, in the same place, and large enough."""
+    """Return whether `cause` is a likely cause of `symptom`: a recognized one, in the same place, and large enough."""
     known = symptom.rule in explained_by(cause.rule) and _same_place(cause, symptom)
     late = cause.rule == "straggler" and symptom.rule in reasons_of_delay() and symptom.rank == cause.rank
     return (known or late) and _is_of_one_kind(cause, symptom) and _is_enough(cause, symptom)
@@ -112,8 +112,7 @@ def _is_usually_enough(cause: Finding, symptom: Finding) -> bool:
     """Return whether a late rank causes most of the others' waiting in a usual iteration.
 
     A few long collectives raise the mean waiting time, but not the usual lateness of the rank. Of a single step it is
-    known how much of the time in collectives is waiting for it, though others may come hardly earlier.
-    """
+    available how much of the time in collectives is waiting for it, though others may come hardly earlier."""
     late, exposed = cause.evidence.get("late_ratio"), symptom.evidence.get("share_ratio")
     waited = cause.evidence.get("waited_ratio")
     if symptom.rule == "communication-bound" and isinstance(waited, float) and waited >= MOST_WAITED:
@@ -165,7 +164,7 @@ def _order(findings: Sequence[Finding], groups: Iterable[Devices]) -> list[Findi
 
 
 def _size_losses(findings: Sequence[Finding], groups: Iterable[Devices]) -> dict[int, float]:
-    """Return the loss of each finding by its `id`: of those of one rule the worst has the mean over its devices."""
+    """Return the loss of every finding by its `id`: of those of one rule the worst has the mean over its devices."""
     means, worst = average_costs(findings, groups, _known_ns), dict[tuple[str, float], float]()
     for each in findings:
         key = each.rule, means[id(each)]

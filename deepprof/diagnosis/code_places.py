@@ -28,7 +28,7 @@ def name_lines(findings: Iterable[Finding], seen: Sequence[LoopContexts]) -> lis
 
 
 def _name_line(finding: Finding, seen: Sequence[LoopContexts]) -> Finding:
-    """Return one finding with its line; what its rule knows of its place stays."""
+    """Return one finding with its line; what its rule has of its place stays."""
     contexts = next((each for each in seen if finding.is_on(each.loop)), None)
     if contexts is None or (finding.location is not None and "file" in finding.location):
         return finding

@@ -15,7 +15,7 @@ AMOUNT_WORDS = {"host_ns": "of the host's time", "device_ns": "of work on the de
 class ContextClaim(Struct, frozen=True, kw_only=True):
     """A claim of `rule` about one context of a loop; `saved_ns` of computing is what an iteration could save.
 
-    It is a remark unless `severity` says more; a recording without iterations allows no more. `certainty` is how sure
+    It is a remark unless `severity` states more; a recording without iterations allows no more. `certainty` is how sure
     it is that what was measured matters.
     """
 

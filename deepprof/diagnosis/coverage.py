@@ -54,7 +54,7 @@ def is_about(finding: Finding, loop: Loop) -> bool:
 
 @cache
 def part_limits() -> Mapping[str, float]:
-    """Return for each part the share of the iteration time from which on it is worth a finding: its rule's limit."""
+    """Return for every part the share of the iteration time from which on it is worth a finding: its rule's limit."""
     known = ((part, each.limits.warning) for each in declared_rules() if each.limits for part in each.parts)
     return dict(sorted(known, key=lambda limit: -limit[1]))  # of two rules on a part the lower limit holds
 

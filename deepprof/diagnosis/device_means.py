@@ -1,6 +1,6 @@
 """What a finding costs the devices that run one program: the mean of all of them, never the worst one's alone.
 
-Ranks of one job, and devices of one rank, do the same and are described together. A rule has a finding on each device
+Ranks of one job, and devices of one rank, do the same and are described together. A rule has a finding on every device
 where the cost is above its limit; on the others the cost is the time of the same parts, below it.
 """
 
@@ -21,9 +21,9 @@ Place = tuple[int, int, int | None]  # rank, device, and main stream where there
 
 
 class MeasuredDevice(Struct, frozen=True, eq=False):
-    """A device, and the mean time of its iteration, marked step or recording and of each part of that, in ns.
+    """A device, and the mean time of its iteration, marked step or recording and of every part of that, in ns.
 
-    `parts` are empty where they are not known. `median_ns` is the median iteration, 0 where nothing repeats.
+    `parts` are empty where they are unknown. `median_ns` is the median iteration, 0 where nothing repeats.
     """
 
     place: Place
@@ -63,7 +63,7 @@ def group_loops(comparison: RankComparison | None, measured: Iterable[Loop]) -> 
 def average_costs(
     findings: Sequence[Finding], groups: Iterable[Devices], cost: Callable[[Finding], float]
 ) -> dict[int, float]:
-    """Return the cost of each finding by its `id`: its own, or the mean of the group of devices that it is about."""
+    """Return the cost of every finding by its `id`: its own, or the mean of the group of devices that it is about."""
     costs = {id(finding): cost(finding) for finding in findings}
     for devices in groups:
         for found in _sort_by_rule(findings, devices):
@@ -75,7 +75,7 @@ def average_costs(
 
 
 def _sort_by_rule(findings: Iterable[Finding], devices: Devices) -> Iterable[dict[Place, Finding]]:
-    """Return the findings on some devices, by rule, the first of each device."""
+    """Return the findings on some devices, by rule, the first of every device."""
     known, found = {each.place: each for each in devices}, dict[str, dict[Place, Finding]]()
     for finding in findings:
         place = (finding.rank or 0, finding.device or 0, finding.stream)

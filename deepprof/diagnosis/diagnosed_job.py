@@ -45,7 +45,7 @@ def add_up(summaries: Iterable[TimeSummary]) -> TimeSummary:
 
 
 class WorkWithoutLoop(Struct, frozen=True, eq=False):
-    """What takes the time of a device without a loop; `stream` is its main stream, None where it has none.
+    """What uses the time of a device without a loop; `stream` is its main stream, None where it has none.
 
     `roofline` is that of what is measured as one iteration, None where there is none or no shapes were read. `parts` is
     where the time of what is measured goes, in ns, empty where that is nothing; `start` is where that of the program's

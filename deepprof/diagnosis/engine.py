@@ -53,7 +53,7 @@ def diagnose_shares(shares: Iterable[ShareOfDevice], loops: Sequence[Loop], foun
 
 
 def diagnose_ranks(comparison: RankComparison, loops: Sequence[Loop], facts: Sequence[RankFacts]) -> list[Finding]:
-    """Return what all rules find in the ranks of a job, beside each other."""
+    """Return what all rules find in the ranks of a job, side by side."""
     return run(_rules_on("ranks"), comparison, loops, facts)
 
 
@@ -75,7 +75,7 @@ def _rules_on(subject: Subject) -> tuple[Examine, ...]:
 
 @cache
 def declared_rules() -> tuple[Rule[...], ...]:
-    """Return the rules that say more of themselves than their findings: the built-in ones, and plug-ins' alike."""
+    """Return the rules that state more of themselves than their findings: the built-in ones, and plug-ins' alike."""
     return tuple(each for each in installed_rules() if isinstance(each, Rule))
 
 

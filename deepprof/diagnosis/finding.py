@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Finding(Struct, frozen=True, kw_only=True):
     """One cause of lost time.
 
-    `headroom_ns_per_iteration` is what one iteration would save if the cause were gone (null: not known), `iterations`
+    `headroom_ns_per_iteration` is what one iteration would save if the cause were gone (null: unknown), `iterations`
     the first and last affected index, `confidence` in 0..1. `caused_by` names the rule of the finding that explains
     this one: it is a symptom, and is listed under its cause. `parts` divides the headroom among the parts of the
     iteration time (`metrics.breakdown.parts`), in ns per iteration: no two findings claim the same nanoseconds.

@@ -32,7 +32,7 @@ def framework_of(trace: Trace) -> Framework:
 
 
 def named_framework(trace: Trace) -> Framework:
-    """Return the framework whose names the trace holds, `other` where it holds none."""
+    """Return the framework whose names the trace holds, `other` where it contains none."""
     return next((framework for framework, pattern in SIGNS if trace.names.str.contains(pattern).any()), "other")
 
 

@@ -71,7 +71,7 @@ def is_work(place: Place) -> bool:
 
 
 def _find_advice(name: str) -> str | None:
-    """Return what to do about work whose name says what it does, None for any other."""
+    """Return what to do about work whose name states what it does, None for any other."""
     return next((text for pattern, text in (WAITS, *ADVICE) if re.search(pattern, _split(name))), None)
 
 

@@ -19,7 +19,7 @@ Place = Mapping[str, int | str] | None
 STEADY = 0.6  # share of iterations that show a cost: it is a property of the iteration
 BORDERLINE = 0.6  # confidence at the limit; it is full where the share is twice as large
 FEW_FOR_A_MEAN = 5  # iterations below which a mean counts less
-SEEN = {1: 0.5, 2: 0.75}  # certainty of a cost that only so many iterations show; with more: 0.9
+SEEN = {1: 0.5, 2: 0.75}  # certainty of a cost that only this many iterations show; with more: 0.9
 OFTEN = 0.9
 MOST_OF_IT = 0.8
 LEAST_MS = 0.01  # less is written in microseconds
@@ -79,7 +79,7 @@ class CostClaim(Struct, frozen=True, kw_only=True):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether an iteration would take hardly less time without the cost."""
+        """Whether an iteration would use hardly less time without the cost."""
         return self.shorter_ns is not None and self.shorter_ns < HIDDEN * self.limits.warning * self.cost.whole_ns
 
     @property
@@ -180,7 +180,7 @@ def share_out(saved_ns: float, loop: Loop, parts: Sequence[str]) -> dict[str, in
 
 
 def many(iterations: int) -> float:
-    """Return the weight of a mean over so many iterations, 1 from five on."""
+    """Return the weight of a mean over this many iterations, 1 from five on."""
     return min(1.0, 1 - (FEW_FOR_A_MEAN - iterations) * 0.08)
 
 

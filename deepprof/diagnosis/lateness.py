@@ -23,13 +23,13 @@ MIN_LATE_ITERATIONS = 3  # iterations: what happens twice may be chance
 LATE_SHARE = 0.05  # of an iteration: devices of one model differ by a few percent in speed
 SAME_RANK = 2 / 3  # share of iterations that it must be late in: between two ranks a half is chance
 CLEAR = 4  # times the noise of the measurement
-LUCK = 0.05  # the chance that any of so many ranks is late as often in one step, if all are alike
+LUCK = 0.05  # the chance that any of this many ranks is late as often in one step, if all are alike
 
 
 class Lateness(Struct, frozen=True, eq=False):
     """How much later one rank comes than the others, by iteration; `typical_ns` is how far the others are apart.
 
-    For one marked step `arrivals_ns` is how much later it comes to each collective, and `last` at how many of them it
+    For one marked step `arrivals_ns` is how much later it comes to every collective, and `last` at how many of them it
     is the last; None and 0 for loops, and for a step that was not examined.
     """
 
@@ -47,7 +47,7 @@ class Lateness(Struct, frozen=True, eq=False):
 
 
 def _measure_lateness(group: RankGroup) -> Iterator[Lateness]:
-    """Yield for each rank how much less it waits than the others, which is how much later it comes."""
+    """Yield for every rank how much less it waits than the others, which is how much later it comes."""
     table = {place: _rows_of(group.waits, place) for place in group.places}
     for place, rows in table.items():
         others = pl.concat([other for key, other in table.items() if key != place] or [rows.clear()])
@@ -98,7 +98,7 @@ def _lateness_of(rows: pl.DataFrame) -> Int64s:
 def find_late(group: RankGroup, time_ns: float) -> list[Lateness]:
     """Return the ranks that are usually late by more than the noise of the measurement and the spread of the others.
 
-    The worst comes first; `time_ns` is what an iteration takes.
+    The worst comes first; `time_ns` is what an iteration needs.
     """
     enough = threshold(group, time_ns)
     far = [each for each in _measure_lateness(group) if time_ns > 0 and each.headroom_ns >= enough]
@@ -153,7 +153,7 @@ def luck_of(lateness: Lateness, group: RankGroup, time_ns: float) -> float:
 
 
 def bound_chance(hits: int, count: int, chance: float) -> float:
-    """Return an upper bound (Chernoff's) of the chance of at least so many hits, each having a `chance` below 1.
+    """Return an upper bound (Chernoff's) of the chance of at least this many hits, each having a `chance` below 1.
 
     >>> bound_chance(8, 8, 0.5) == 0.5 ** 8, bound_chance(4, 8, 0.5)
     (True, 1.0)

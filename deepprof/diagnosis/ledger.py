@@ -14,7 +14,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.loop import Loop
 
-Book = dict[str, int]  # what is left of each part of the mean iteration
+Book = dict[str, int]  # what is left of every part of the mean iteration
 
 
 def settle(findings: Iterable[Finding], loops: Iterable[Loop]) -> tuple[Finding, ...]:
@@ -35,7 +35,7 @@ def _leave_to_cause(finding: Finding, whole: Mapping[str, Mapping[str, int]]) ->
 
 
 def _open_book(loop: Loop) -> Book:
-    """Return what an iteration spends on each part, a mean over the usual ones."""
+    """Return what an iteration spends on every part, a mean over the usual ones."""
     return {name: round(mean) for name, mean in mean_parts(loop).items()}
 
 

@@ -17,7 +17,7 @@ PLACE_KEYS = ("function", "file", "line", "operator", "layer")
 
 
 class MemoryClaim(Struct, frozen=True, kw_only=True):
-    """A claim of `rule` about the memory of a device; a remark unless `severity` says more.
+    """A claim of `rule` about the memory of a device; a remark unless `severity` states more.
 
     `certainty` is how sure it is that what was measured matters. Where the device has a loop, the finding is on that.
     """

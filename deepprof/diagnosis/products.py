@@ -1,4 +1,4 @@
-"""What rules on products have in common: the products of a loop, beside the device's peaks, and their blocks."""
+"""What rules on products have in common: the products of a loop, next to the device's peaks, and their blocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LoopProducts(Struct, frozen=True, eq=False):
 
 
 def find_products(seen: LoopWork) -> LoopProducts | None:
-    """Return the products of a loop; None where shapes or peaks are not known, or most of it contradicts them."""
+    """Return the products of a loop; None where shapes or peaks are unknown, or most of it contradicts them."""
     found = seen.loop.roofline
     if found is None or found.peaks is None:
         return None
@@ -38,7 +38,7 @@ def find_products(seen: LoopWork) -> LoopProducts | None:
 
 
 def find_rates(seen: LoopWork) -> ProductRates | None:
-    """Return how fast the loop's device multiplies in other types, None where that is not known."""
+    """Return how fast the loop's device multiplies in other types, None where that is unknown."""
     listed = seen.trace.devices.filter(pl.col("device") == seen.loop.device)["properties"]
     properties = (seen.trace.devices["properties"] if listed.is_empty() else listed).drop_nulls()
     return find_product_rates(
@@ -60,7 +60,7 @@ def keep_kernels(seen: LoopWork, products: pl.DataFrame) -> pl.DataFrame:
 
 
 def count_multiprocessors(seen: LoopWork) -> int | None:
-    """Return how many multiprocessors the loop's device has, as recorded or as its vendor states, None: not known."""
+    """Return how many multiprocessors the loop's device has, as recorded or as its vendor states, None: unknown."""
     device = describe_device(seen.trace, seen.loop.device)
     recorded = None if device is None else device["multiprocessors"]
     return recorded or (None if seen.peaks is None else seen.peaks.multiprocessors)

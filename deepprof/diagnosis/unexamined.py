@@ -44,7 +44,7 @@ def explain_missing_lines(trace: Trace) -> str | None:
 
 
 def find_unexamined(trace: Trace) -> Iterator[str]:
-    """Yield a sentence on each kind of loss that this recording cannot show but another one by its recorder could."""
+    """Yield a sentence on every kind of loss that this recording cannot show but another one by its recorder could."""
     advice = ALLOCATIONS.get(trace.format)
     if advice and not trace.memory_events.height:
         yield f"memory leaks, because no allocations were recorded; {advice}"

@@ -28,7 +28,7 @@ def _write_saved(headroom_ns: float) -> str:
 
 
 class WorkClaim(Struct, frozen=True, kw_only=True, eq=False):
-    """A claim of `rule`: that some `kernels` of a device, rows of `Work.kernels`, take longer than they need to.
+    """A claim of `rule`: that some `kernels` of a device, rows of `Work.kernels`, last longer than they need to.
 
     `saved_ns` is a bound: what an iteration could save at most, as the summary states on what assumption. `certainty`
     is how sure it is that the kernels are what the finding takes them for, and that the change is possible. With
@@ -65,7 +65,7 @@ class WorkClaim(Struct, frozen=True, kw_only=True, eq=False):
         return self.saved_ns if shorter_ns is None else min(self.saved_ns, max(0.0, shorter_ns))
 
     def _cut_kernels(self) -> Spans:
-        """Return the share of each kernel of these kinds that could be saved, as a part of the time that it runs."""
+        """Return the share of every kernel of these kinds that could be saved, as a part of the time that it runs."""
         ran = self.seen.kernels.filter(pl.col("kind").is_in(self.kernels["kind"].implode()))
         whole_ns = float(ran["part_ns"].sum())
         share = min(1.0, self.saved_ns * self.seen.iterations / whole_ns) if whole_ns else 0.0
@@ -73,7 +73,7 @@ class WorkClaim(Struct, frozen=True, kw_only=True, eq=False):
         return union(start, start + (share * ran["ns"].to_numpy()).astype(np.int64))
 
     def conclude(self, texts: FindingTexts, evidence: Numbers) -> Finding:
-        """Return the finding, with the line of code that launches most of the kernels, where it is known."""
+        """Return the finding, with the line of code that launches most of the kernels, where available."""
         loop, headroom_ns = self.seen.loop, self._find_headroom()
         saved, index = round(headroom_ns), loop.usual["index"]
         waits = headroom_ns < MOST_OF_IT * self.saved_ns
@@ -105,7 +105,7 @@ class WorkClaim(Struct, frozen=True, kw_only=True, eq=False):
         }
 
     def _find_place(self) -> Place:
-        """Return the place in the code where most of the kernels' time is launched, empty where it is not known.
+        """Return the place in the code where most of the kernels' time is launched, empty where it is unknown.
 
         Launches that were not recorded, which show nothing of the code, count only where there are no others.
         """

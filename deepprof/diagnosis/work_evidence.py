@@ -9,11 +9,11 @@ from deepprof.diagnosis.judgement import format_ms, format_percent
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.plurals import counted, verb
 
-FEWEST_KERNELS = 50  # with fewer, that take less than a millisecond, it is a test or a fragment of a job
+FEWEST_KERNELS = 50  # with fewer, that use less than a millisecond, it is a test or a fragment of a job
 SHORTEST_NS = 1_000_000
-SHORTEST_WORK_NS = 2_000_000  # of computing in the recording: shares of less say little about a job
+SHORTEST_WORK_NS = 2_000_000  # of computing in the recording: shares of less state little about a job
 LEAST_BUSY = 0.02  # of the time: a device that hardly works has no work to make faster
-LEAST_OF_KERNELS = 0.05  # of the time of all kernels: what is less does not matter beside the collectives
+LEAST_OF_KERNELS = 0.05  # of the time of all kernels: what is less does not matter next to the collectives
 SHOWN = 2  # kernels that a sentence names
 NAME_CHARS = 60  # of the name of one: those of Tensile have hundreds
 MOSTLY = 0.5  # of the time of kernels: names that do not prove a kind make a finding less certain
@@ -21,7 +21,7 @@ UNSURE = 0.75  # of the certainty
 
 
 def is_enough(seen: LoopWork) -> bool:
-    """Return whether so much of the device's work was recorded that its shares mean something."""
+    """Return whether this much of the device's work was recorded that its shares mean something."""
     kernels = seen.work.kernels
     many, length_ns = float(kernels["kernels"].sum()), _add_lengths(seen)
     return seen.iterations * many >= FEWEST_KERNELS or seen.iterations * length_ns >= SHORTEST_NS
@@ -65,7 +65,7 @@ def is_at_work(seen: LoopWork) -> bool:
 
 
 def is_large(seen: LoopWork, ns: float, least_share: float) -> bool:
-    """Return whether a time per iteration is so much of the computing time, and not small beside the collectives.
+    """Return whether a time per iteration is this much of the computing time, and not small next to the collectives.
 
     These count whole, hidden behind computing or not: where they rule, computing does not decide.
     """

@@ -31,7 +31,7 @@ LEAST_CASTS = 0.1
 LEAST_CONVERSIONS = 0.08  # convolutions in the layout that their kernels want need none
 LEAST_COPIES = 0.15  # some are in every program
 LEAST_DROPOUT = 0.1  # a fused one draws its numbers while it reads the data, and writes no mask
-LEAST_DRAWN = 0.2  # of that: where random numbers take less, the operators behind them do something else
+LEAST_DRAWN = 0.2  # of that: where random numbers use less, the operators behind them do something else
 MASKING = 4  # operators behind random numbers that make a mask of them and apply it: compare, cast, multiply, divide
 LEAST_LOSS = 0.15  # three fifths of it could be saved
 
@@ -83,7 +83,7 @@ def mark_other_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 
 
 def mark_neighbours(typed: pl.DataFrame, norms: Bools) -> Bools:
-    """Mark the operators on each element directly before and behind these kernels, such as ReLU and additions."""
+    """Mark the operators on every element directly before and behind these kernels, such as ReLU and additions."""
     pointwise = (typed["of_operator"] & (typed["category"] == "elementwise")).to_numpy()
     runs = number_runs(typed, pointwise | norms)
     return pointwise & np.isin(runs, runs[norms])
@@ -137,7 +137,7 @@ def mark_copies(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 
 
 def mark_dropout(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark random numbers that are drawn by kernels of their own, with the operators that make a mask of them."""
+    """Mark random numbers that are drawn by their own kernels, with the operators that make a mask of them."""
     drawn = ((typed["category"] == "random") & (typed["algorithm"].fill_null("") != "dropout")).to_numpy()
     operators = typed["of_operator"].to_numpy()
     runs = number_runs(typed, operators | drawn)
@@ -151,7 +151,7 @@ def mark_dropout(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 
 
 def mark_loss(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark log-softmax and losses in kernels of their own, and all of a loss that is written out."""
+    """Mark log-softmax and losses in their own kernels, and all of a loss that is written out."""
     log_softmax = (typed["category"] == "softmax").to_numpy() & _have_names(typed, LOG_SOFTMAX)
     of_loss = (typed["category"] == "loss").to_numpy() | log_softmax
     alone = of_loss & ~_have_names(typed, FUSING, "library")
@@ -159,7 +159,7 @@ def mark_loss(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 
 
 def mark_written_loss(typed: pl.DataFrame) -> Bools:
-    """Mark what lies between two products where a softmax is followed by its own gradient: the end of the forward pass.
+    """Mark what is between two products where a softmax is followed by its own gradient: the end of the forward pass.
 
     Between a softmax of attention and its gradient there are products. Log-softmax shows a loss by itself.
     """

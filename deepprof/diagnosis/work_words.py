@@ -23,7 +23,7 @@ OPERATIONS = (
 
 
 def name_operations(kernels: pl.DataFrame) -> str:
-    """Return the names of those that take most time, of rows with `name` and `time_ns`: "mul, add and others"."""
+    """Return the names of those that use most time, of rows with `name` and `time_ns`: "mul, add and others"."""
     operation = pl.coalesce(*(pl.col("name").str.extract(f"(?i){pattern}") for pattern in OPERATIONS))
     named = kernels.select(
         "time_ns", word=operation.str.to_lowercase().str.strip_suffix("functor"), whole=pl.col("name")

@@ -1,4 +1,4 @@
-"""The traces of one job: every rank under a number of its own.
+"""The traces of one job: every rank under its own number.
 
 `sources` finds files, `parallel` and `reader` read them, `ranks` numbers them, `alignment` puts them on one clock,
 `part` cuts them in time.
@@ -42,10 +42,10 @@ def read_job(  # noqa: PLR0913  options by name
 ) -> list[Trace]:
     """Read files, directories, archives, stores and globs (one, or several) as the ranks of one job, ordered by rank.
 
-    A trace without a rank takes the one in its file's name; where that is not clear, or another trace has it, it gets
+    A trace without a rank needs the one in its file's name; where that is not clear, or another trace has it, it gets
     the next free number and a note. Clocks are aligned where the files allow it, and a note states what was done. If a
-    file holds the work of several processes, each process is a rank. Other files in a directory are named in a note on
-    the first rank.
+    file contains the work of several processes, each process is a rank. Other files in a directory are named in a note
+    on the first rank.
 
     `jobs` is the number of processes that read, each one trace at a time; the default is the variable DEEPPROF_JOBS,
     else it is chosen from the processors, the free memory and the files. `between` is a range of time in ns from the
@@ -53,7 +53,7 @@ def read_job(  # noqa: PLR0913  options by name
     number of all traces. `columns` maps the columns of CSV, Parquet or Arrow tables, as for `read`; this process then
     reads them all. `details` and `shapes` are those of `read`.
 
-    Takes the memory of all tables, and for each process what the importer of the format states. Raises `TraceError`
+    Takes the memory of all tables, and for every process what the importer of the format states. Raises `TraceError`
     for a file that is not a trace and `UsageError` when nothing is named.
     """
     from deepprof.job.alignment import align
@@ -169,6 +169,6 @@ def _collect(_: TraceSource, folder: Path) -> Trace | StoredRank:
     """Return the trace that another process has written to `folder`, and remove the folder."""
     from deepprof.collectors.store.rank import open_rank
 
-    trace = open_rank(folder).read(details=True)  # as many as the other process was asked for
+    trace = open_rank(folder).read(details=True)  # as many as the other process was requested
     shutil.rmtree(folder)
     return trace

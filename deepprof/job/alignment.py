@@ -85,7 +85,7 @@ def align(traces: Sequence[Trace]) -> list[Trace]:
 
 
 def plan_corrections(members: Sequence[AlignedRank]) -> list[ClockCorrection]:
-    """Return the correction of each trace; the offsets given are between the clocks as they were recorded."""
+    """Return the correction of every trace; the offsets given are between the clocks as they were recorded."""
     if len(members) < 2 or _share_session(members):
         return [ClockCorrection() for _ in members]
     moved = _on_unix(members)
@@ -161,7 +161,7 @@ def measure_offset(ends: pl.DataFrame, others: pl.DataFrame) -> ClockOffset | No
 
 
 def _state(first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
-    """Return sentences on what collectives show of each rank's clock."""
+    """Return sentences on what collectives show of every rank's clock."""
     reference = f"rank {first.rank}"
     measured = [each for each in others if each.offset is not None and each.offset.matched >= MIN_MATCHED_COLLECTIVES]
     corrected = [each for each in measured if each.movable]

@@ -22,7 +22,7 @@ from deepprof.job.sources import TraceSources
 class ConversionResult(Struct, frozen=True):
     """The content of a store: `read == kept + Σ dropped` records of `ranks` ranks, in `nbytes` on disk.
 
-    `notes` name the files beside the traces that are not in the store.
+    `notes` name the files next to the traces that are not in the store.
     """
 
     ranks: int
@@ -45,7 +45,7 @@ def convert(
 
     The traces are stored as they are in their files; ranks are numbered and clocks aligned when the store is read.
     An existing store is replaced. `jobs`, `watch` and `columns` are those of `read_job`. Takes the memory of one rank,
-    or of one for each process. Raises `TraceError`, `UsageError` where no store can be written, and `OSError`.
+    or of one for every process. Raises `TraceError`, `UsageError` where no store can be written, and `OSError`.
     """
     mapping = None if columns is None else parse_columns(columns)
     with replace_store(output) as part:

@@ -16,7 +16,7 @@ Name = str | os.PathLike[str]
 
 
 class TraceFiles(Struct, frozen=True):
-    """Trace files, each once, and `notes` on the files beside them that are not read."""
+    """Trace files, each once, and `notes` on the files next to them that are not read."""
 
     paths: list[Path]
     notes: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ def _list_directory(path: Path) -> TraceFiles:
 def _leave_stores(files: list[Path]) -> list[Path]:
     """Return the traces found in a directory without those in stores, unless there are no others.
 
-    `deepprof convert . -o job.deepprof` puts a store beside the files it was made from: its ranks would count twice.
+    `deepprof convert . -o job.deepprof` puts a store next to the files it was made from: its ranks would count twice.
     """
     from deepprof.job.sources import is_stored
 

@@ -26,7 +26,7 @@ from deepprof.libraries import count_cpus
 
 JOBS = "DEEPPROF_JOBS"
 PAYS_NBYTES = 512 * 1024**2  # of content, two seconds of reading: below it, starting processes costs what they save
-TAKES = 4  # reading a trace takes so many times its content in memory
+TAKES = 4  # reading a trace takes this many times its content in memory
 MAX_READERS = 64
 PLENTY = 1 << 60
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")

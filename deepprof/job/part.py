@@ -42,10 +42,10 @@ def _format_time(time_ns: int) -> str:
 def read_parts(
     ranks: Sequence[Trace | StoredRank], between: Between, *, details: bool = False, shapes: bool = True
 ) -> list[Trace]:
-    """Return the part of each rank that overlaps the range; of a stored rank only that part is read.
+    """Return the part of every rank that overlaps the range; of a stored rank only that part is read.
 
-    The range counts from the first device event of the job where all clocks can be compared, else from each rank's
-    own. `details` and `shapes` are those of stored ranks. Raises `UsageError` when no device event lies in the range.
+    The range counts from the first device event of the job where all clocks can be compared, else from every rank's
+    own. `details` and `shapes` are those of stored ranks. Raises `UsageError` when no device event is in the range.
     """
     zeros = find_zeros([find_begin(rank) for rank in ranks])
     parts = [
@@ -56,7 +56,7 @@ def read_parts(
 
 
 def check_parts(events: Sequence[int]) -> None:
-    """Raise `UsageError` when no device event lies in the range; `events` are their numbers on each rank."""
+    """Raise `UsageError` when no device event is in the range; `events` are their numbers on every rank."""
     if not any(events):
         raise UsageError("no device event lies in the range of time; it counts from the first one of the job")
 
@@ -80,7 +80,7 @@ def _bound(time_ns: int) -> int:
 
 
 def find_zeros(begins: Sequence[RankBegin]) -> list[int]:
-    """Return the range's zero on each rank's own clock; a rank without a record fits any clock."""
+    """Return the range's zero on every rank's own clock; a rank without a record fits any clock."""
     starts, epochs = [begin.start_ns for begin in begins], [begin.epoch_ns for begin in begins]
     if None in epochs:
         return [start or 0 for start in starts]

@@ -1,7 +1,7 @@
 """Numbers for the ranks of one job: from the trace, else from its file's name, else the next free one.
 
 Where all traces state the same rank, as in a job whose processes did not know theirs, the names of the files decide, if
-each names a rank of its own.
+each names its own rank.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def rank_in_name(path: str) -> int | None:
 
 
 def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[NumberedTrace]:
-    """Return the number of each trace, given the rank that it states (or None) and its path.
+    """Return the number of every trace, given the rank that it states (or None) and its path.
 
     Names of files are used only where they give no two traces of the job the same number.
     """

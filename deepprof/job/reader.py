@@ -2,9 +2,8 @@
 
 Each line of stdin is a job as JSON: the file `path`, the name `shown` for it in reports or null, the `folder` to write
 it to in the format of the native store, and `details` and `shapes` as for `importers.read`. Each answer is a line of
-JSON on stdout: an object with the `warnings` that came up, and the error if there is one. The process ends when stdin
-ends.
-"""
+JSON on stdout: an object with the `warnings` that arrived up, and the error if there is one. The process ends when
+stdin ends."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ class TraceSource(Struct, frozen=True):
 class TraceSources:
     """An iterator over the sources behind `paths`, for several threads; archives stay open until `close`.
 
-    A member is unpacked when its turn comes, into a directory of its own; a member that no importer accepts is skipped.
+    A member is unpacked when its turn comes, into its own directory; a member that no importer accepts is skipped.
     Takes disk for the members in use, and for a compressed tar as much as the whole archive unpacks to. Raises
-    `TraceError` for an archive that is damaged or holds no trace.
+    `TraceError` for an archive that is damaged or contains no trace.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from deepprof.render.page import TextPage
 
 SHOWN = 5  # layers in text
-ROWS = 200  # layers in JSON, those that take most themselves
+ROWS = 200  # layers in JSON, those that use most themselves
 NAME_LENGTH = 256  # characters of a path in JSON
 SMALL = 0.001  # of an iteration, and of the host's time: smaller stages are not shown
-UNKNOWN, OTHER, MOSTLY = "unknown", "other", 0.95  # where so much is unknown there is nothing to show
-ALIKE = 1.1  # times the median: blocks that all take as long are one line
+UNKNOWN, OTHER, MOSTLY = "unknown", "other", 0.95  # where this much is unknown there is nothing to show
+ALIKE = 1.1  # times the median: blocks that all last as long are one line
 SURE = 0.85  # with less confidence a stage is marked
 WIDEST, BAR, ASCII_BAR = 12, "█", "#"
 INDENT = 4
@@ -74,7 +74,7 @@ class AnatomyBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_anatomy(loop: Loop) -> AnatomyBlock | None:
-    """Return the block of a loop, None where its stages were not looked for."""
+    """Return the block of a loop, None where its stages were not searched for."""
     anatomy = loop.anatomy
     if anatomy is None:
         return None
@@ -139,7 +139,7 @@ def _print_stages(anatomy: Anatomy, loop: Loop, page: TextPage, *, on_cpu: bool)
 
 
 def _times_of(stages: pl.DataFrame) -> pl.Series:
-    """Return the mean time of each stage on the device."""
+    """Return the mean time of every stage on the device."""
     return stages["mean_busy_ns"] + stages["mean_idle_ns"]
 
 
@@ -161,7 +161,7 @@ def describe_doubt(confidence: float | None) -> str:
 
 
 def _print_layers(anatomy: Anatomy, page: TextPage) -> None:
-    """Print the layers that take most time themselves, and how they are known."""
+    """Print the layers that use most time themselves, and how they are available."""
     layers = anatomy.layers.filter(anatomy.layers["depth"] > 0)
     first = (
         layers.filter(layers["own_busy_ns"] > 0).sort("own_busy_ns", descending=True, maintain_order=True).head(SHOWN)
@@ -187,7 +187,7 @@ def _print_layers(anatomy: Anatomy, page: TextPage) -> None:
 
 
 def _describe_blocks(layers: pl.DataFrame) -> list[str]:
-    """Return a line for the blocks of each kind; none if some take much longer than others of their kind."""
+    """Return a line for the blocks of every kind; none if some last much longer than others of their kind."""
     kinds = layers.with_columns(kind=layers["name"].str.extract(r"\((.*)\)$").fill_null(""))
     groups = kinds.group_by("kind", maintain_order=True).agg(
         blocks=pl.len(), median=pl.median("own_busy_ns"), longest=pl.max("own_busy_ns")
@@ -208,7 +208,7 @@ def _layer_row(row: Mapping[str, Any], whole: float) -> TextRow:
 
 
 def _draw(header: Sequence[str], rows: Sequence[TextRow], page: TextPage) -> None:
-    """Draw the rows with as many of their first columns as fit on the page beside the labels."""
+    """Draw the rows with as many of their first columns as fit on the page next to the labels."""
     label = min(MIN_LABEL_CHARS, max(len(row.label) for row in rows))
     fitting = fit_columns(page, header, rows, indent=INDENT + label)
     short = [TextRow(row.label, row.values[:fitting], row.style) for row in rows]

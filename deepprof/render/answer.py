@@ -35,7 +35,7 @@ MINOR = 0.1  # of the time: what takes that much is named in the first line; sma
 SHARE_DIGITS = 3  # of a share, which is printed in tenths of a percent
 NEARLY_ALL = 0.95  # of a group, or of waits: its other parts are not worth a word
 WHOLE = 0.8  # of a device's busy time, or of the recording: of iterations that cover less the share is given
-MOST = 0.5  # of the time waited outside the iterations: a reason, or one wait, that stands for all of it
+MOST = 0.5  # of the time waited outside the iterations: a reason, or one wait, that represents all of it
 MOMENT = 0.01  # of a start-up: what else is in the recording is no work of the program
 FEW = 5  # iterations, below which more should be recorded
 # Keys of a location, the most informative first.
@@ -188,7 +188,7 @@ def _describe_rest(answer: RecordingAnswer, words: Wording) -> Iterator[str]:
 
 
 def _describe_kind(answer: RecordingAnswer) -> str:
-    """Return what was recorded, and how long an iteration or all of it takes."""
+    """Return what was recorded, and how long an iteration or all of it needs."""
     loop = answer.loop
     if loop is None:
         marks = 1 if answer.step is None else answer.step.marks
@@ -231,7 +231,7 @@ def _describe_outside(answer: RecordingAnswer, words: Wording) -> Iterator[str]:
 
 
 def _list_places(outside: TimeOutside) -> Iterator[str]:
-    """Yield how much lies before, between and after the iterations, where that is a good part of the recording."""
+    """Yield how much is before, between and after the iterations, where that is a good part of the recording."""
     for place, ns in outside.places.items():
         if _is_large(ns / outside.recorded_ns):
             yield f"{format_duration(ns)} {place} them ({format_ratio(ns / outside.recorded_ns)})"
@@ -264,7 +264,7 @@ def _describe_waited(answer: RecordingAnswer, analysis: AnalysisResult) -> Itera
 
 
 def _describe_stall(answer: RecordingAnswer) -> Iterator[str]:
-    """Yield a sentence on the iterations that take several times as long as the others."""
+    """Yield a sentence on the iterations that use several times as long as the others."""
     loop = answer.loop
     if loop is None or loop.stalls.is_empty():
         return
@@ -373,7 +373,7 @@ def _describe_masked(analysis: AnalysisResult) -> str:
 
 
 def _describe_unknown(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
-    """Return for what a device waits whose waits have no known cause, and what to record."""
+    """Return for what a device waits whose waits have no recognized cause, and what to record."""
     if answer.earlier is not None:
         return _describe_earlier(answer.earlier)
     lacks_host = any(each.lacks_host for each in analysis.stretches)
@@ -396,7 +396,7 @@ def _describe_capture(capture: Finding) -> str:
 
 
 def _describe_none(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
-    """Return the line where no loss is named: the cause is not known, or all losses are small."""
+    """Return the line where no loss is named: the cause is unknown, or all losses are small."""
     if _sum_missing(analysis):
         return "No loss can be judged: idle time may be work that is not in the file. What to do: record all of it."
     if analysis.unnamed:

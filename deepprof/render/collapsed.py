@@ -15,7 +15,7 @@ SEPARATOR = ";"
 
 
 def write_collapsed(contexts: pl.DataFrame, file: BinaryIO, measure: FlameMeasure) -> str:
-    """Write a line for each context that took something itself, those of several ranks under their rank.
+    """Write a line for every context that used something itself, those of several ranks under their rank.
 
     `contexts` are those of an `Analysis`. Returns a summary of what was written.
     """
@@ -28,7 +28,7 @@ def write_collapsed(contexts: pl.DataFrame, file: BinaryIO, measure: FlameMeasur
 
 
 def _list_stacks(contexts: pl.DataFrame, around: list[str]) -> Iterator[str]:
-    """Yield the lines of one rank's contexts; the first, which is around all, has one if it took something itself."""
+    """Yield the lines of one rank's contexts; the first, which is around all, has one if it used something itself."""
     stacks = [SEPARATOR.join(around)]
     rows = contexts.select("parent", "kind", "name", "file", "line", "own").iter_rows(named=True)
     for number, row in enumerate(rows):

@@ -46,7 +46,7 @@ def _least(pair: LoopPair) -> float:
 
 
 def _describe_stage(row: StageChange, *, marked: bool) -> TextRow:
-    """Return the row of a stage, `marked` where only one run has one; it says where one of the runs is not sure."""
+    """Return the row of a stage, `marked` where only one run has one; it states where one of the runs is not sure."""
     sure = min((each for each in (row.a_confidence, row.b_confidence) if each is not None), default=1.0)
     doubt = "" if sure >= SURE else f" ({format_confidence(sure)} sure)"
     mark = f"{MARKS[row.presence]} " * marked
@@ -85,7 +85,7 @@ def _describe_layer(row: LayerChange) -> TextRow:
 
 
 def _print_unmatched(layers: LayersInBoth, page: TextPage) -> None:
-    """Print how many layers only one of the runs has, and what they take."""
+    """Print how many layers only one of the runs has, and what they need."""
     sides = (("A", layers.a_only, layers.a_only_ns), ("B", layers.b_only, layers.b_only_ns))
     said = [f"{counted(many, 'layer')} only in {run} ({format_duration(ns)})" for run, many, ns in sides if many]
     if said:
@@ -93,7 +93,7 @@ def _print_unmatched(layers: LayersInBoth, page: TextPage) -> None:
 
 
 def _draw(page: TextPage, header: Sequence[str], rows: Sequence[TextRow]) -> None:
-    """Draw the rows with all columns if they fit beside the labels, else with the first ones."""
+    """Draw the rows with all columns if they fit next to the labels, else with the first ones."""
     room = min(MIN_LABEL_CHARS, max(len(page.show(row.label)) for row in rows))
     wide = [replace(row, values=row.values[: len(header)]) for row in rows]
     fits = fit_columns(page, header, wide, indent=INDENT + room + GAP) == len(header)

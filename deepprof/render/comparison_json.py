@@ -34,7 +34,7 @@ MAX_NAME_CHARS = 1000  # characters of a kernel's name, which templates can make
 
 
 class _RunBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two runs, with the answer of its own report."""
+    """One of the two runs, with its own answer report."""
 
     paths: list[str]
     headline: AnswerBlock

@@ -10,7 +10,7 @@ from deepprof.render.units import format_difference, format_duration
 if TYPE_CHECKING:
     from deepprof.render.page import TextPage
 
-SMALL = 0.01  # of the iteration: less is not worth a row of its own
+SMALL = 0.01  # of the iteration: less is not worth its own row
 MARKS = {
     "kept": " ",
     "replaced": "~",

@@ -43,7 +43,7 @@ TIMES = "\u00d7"
 
 
 def print_comparison(comparison: Comparison, console: Console, *, limit: int = OPERATIONS) -> None:
-    """Print the comparison on `console`, at its width; `limit` is the most rows of kernels in each table."""
+    """Print the comparison on `console`, at its width; `limit` is the most rows of kernels in every table."""
     page = TextPage(console)
     a, b = (comparison.a_paths, comparison.a_answer), (comparison.b_paths, comparison.b_answer)
     for name, (paths, answer) in (("A", a), ("B", b)):

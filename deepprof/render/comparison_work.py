@@ -24,7 +24,7 @@ REPLACED = 0.05  # of the time in the other run: with less a kind is gone, or ne
 
 
 class _WorkRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernels of one kind in the mean iteration; null: no product, or not known."""
+    """The kernels of one kind in the mean iteration; null: no product, or unknown."""
 
     category: str
     precision: str | None
@@ -94,7 +94,7 @@ def _print_units(work: WorkInBoth, page: TextPage) -> None:
 
 
 def _list_changes(pair: LoopPair) -> Iterator[_ShownChange]:
-    """Yield the kinds without exposed communication, which is a part of its own; what was replaced is one row."""
+    """Yield the kinds without exposed communication, which is its own part; what was replaced is one row."""
     kinds: dict[str, list[WorkChange]] = defaultdict(list)
     for row in pair.work.rows:
         kinds[row.category].append(row)

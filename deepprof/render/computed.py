@@ -32,7 +32,7 @@ MORE = "; deepprof kernels --unknown lists them"
 
 
 class LoopWorkRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernels of one kind in a mean iteration; null: no product, or not known."""
+    """The kernels of one kind in a mean iteration; null: no product, or unknown."""
 
     category: str
     precision: str | None
@@ -96,7 +96,7 @@ class ComputedTime(Struct, frozen=True, eq=False):
 
     @property
     def rows(self) -> pl.DataFrame:
-        """The rows without exposed communication, the longest first; what takes less than 1 ns has none."""
+        """The rows without exposed communication, the longest first; what uses less than 1 ns has none."""
         hidden = pl.when(pl.col("category") == "communication").then(self.exposed_ns).otherwise(0.0)
         rows = self.table.select(*KINDS, time_ns=pl.col("time_ns") - hidden)
         return rows.filter(pl.col("time_ns") >= 1).sort("time_ns", *KINDS, descending=[True, False, False, False])
@@ -144,7 +144,7 @@ def print_work(computed: ComputedTime, page: TextPage, words: Wording, computes:
 
 
 def _describe_unknown(rows: pl.DataFrame, graph_ns: float, words: Wording) -> list[tuple[float, str, str]]:
-    """Return time, name and advice of what is not known: whole graphs, and kernels by their names."""
+    """Return time, name and advice of what is unknown: whole graphs, and kernels by their names."""
     time = float(rows.filter(pl.col("category") == "unknown")["time_ns"].sum()) - graph_ns
     found = [(time, CATEGORY_WORDS["unknown"], "" if words.on_cpu else MORE), (graph_ns, GRAPHS, "")]
     return [line for line in found if line[0] >= 1]
@@ -160,7 +160,7 @@ def _describe_only(rows: pl.DataFrame, subject: str, unknown: Sequence[tuple[flo
 
 
 def _draw_kinds(rows: pl.DataFrame, whole: float, page: TextPage) -> None:
-    """Draw a row per kind; where whole words do not fit beside the values, precisions have their short names."""
+    """Draw a row per kind; where whole words do not fit next to the values, precisions have their short names."""
     values = [(format_duration(ns), format_ratio(ns / whole)) for ns in rows["time_ns"].to_list()]
     kinds = rows.select(KINDS).rows()
     labels = [describe_kind(*kind) for kind in kinds]

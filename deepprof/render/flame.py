@@ -1,4 +1,4 @@
-"""The hottest part of a tree of contexts as lines of text: one a frame, further in for what lies within."""
+"""The hottest part of a tree of contexts as lines of text: one a frame, further in for what is within."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from deepprof.render.page import TextPage
 
 LEAST = 0.005  # of the whole: what is smaller is left out, with its number and sum
-ALIKE = 0.995  # of the frame around: a frame that takes nearly all of it stands on its line
-ENGINE = f"{EVALUATE}: "  # stands before the name of a backward node
+ALIKE = 0.995  # of the frame around: a frame that takes nearly all of it is on its line
+ENGINE = f"{EVALUATE}: "  # is before the name of a backward node
 ON_DEVICE = {"kernel", "graph"}
 INDENT = 2
 BAR = 10  # columns
@@ -96,7 +96,7 @@ def label(frame: dict[str, Any]) -> str:
 
 
 class _FlameLine(Struct, frozen=True):
-    """A line: how far in, the frames on it, what they take, and how many smaller ones it stands for (0: itself)."""
+    """A line: how far in, the frames on it, what they need, and how many smaller ones it represents (0: itself)."""
 
     level: int
     nodes: tuple[int, ...]
@@ -105,7 +105,7 @@ class _FlameLine(Struct, frozen=True):
 
 
 def _list_lines(tree: FlameTree, depth: int) -> Iterator[_FlameLine]:
-    """Yield the lines of a tree, of what lies in one frame the largest first; `depth` is the number of levels."""
+    """Yield the lines of a tree, of what is in one frame the largest first; `depth` is the number of levels."""
     yield from _FlameWalk(tree, depth).below(0, 0)
 
 
@@ -119,7 +119,7 @@ class _FlameWalk:
         self.least = LEAST * int(tree.value[0])
 
     def below(self, node: int, level: int) -> Iterator[_FlameLine]:
-        """Yield the lines of what lies in a frame."""
+        """Yield the lines of what is in a frame."""
         inner, value = self.within(node), self.tree.value
         shown = inner[value[inner] >= self.least]
         for child in shown.tolist():
@@ -132,7 +132,7 @@ class _FlameWalk:
             yield _FlameLine(level, (), sum_of_rest, len(rest))
 
     def within(self, node: int) -> npt.NDArray[np.int64]:
-        """Return what lies directly in a frame, the largest first."""
+        """Return what is directly in a frame, the largest first."""
         return self.order[self.begins[node] : self.begins[node + 1]]
 
     def follow(self, node: int) -> tuple[int, ...]:

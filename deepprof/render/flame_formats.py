@@ -24,7 +24,7 @@ SCHEMA = "deepprof.flame/1"
 
 
 class FlameOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose contexts they are; the Unix times say when those of a running job were sent, null of a trace."""
+    """Whose contexts they are; the Unix times state when those of a running job were sent, null of a trace."""
 
     job: str
     rank: int
@@ -33,7 +33,7 @@ class FlameOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _encode_flame(contexts: pl.DataFrame, origin: FlameOrigin, measures: Mapping[str, FlameMeasure]) -> bytes:
-    """Return the contexts as JSON, with what each took by each of `measures`, itself and with all within it."""
+    """Return the contexts as JSON, with what each needed by each of `measures`, itself and with all within it."""
     places = contexts.select("context", "parent", *FRAMES, "backward").cast({"kind": pl.String})
     taken = [each for name, m in measures.items() for each in (m.whole.alias(name), m.own.alias(f"own_{name}"))]
     count = {"count": "own_count"} if "own_count" in contexts.columns else {}

@@ -84,7 +84,7 @@ class _AgreementBlock(msgspec.Struct, frozen=True, kw_only=True):
 class _IterationBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One iteration of a loop; `breakdown` has the parts that are not 0, together `busy_ns + idle_ns`.
 
-    `mfu_ratio` and `hfu_ratio` are null where they are not known.
+    `mfu_ratio` and `hfu_ratio` are null where they are unknown.
     """
 
     index: int
@@ -328,7 +328,7 @@ def _describe_loop(loop: Loop) -> _LoopBlock:
 
 
 def _describe_iteration(row: Mapping[str, Any], used: Mapping[str, Any]) -> _IterationBlock:
-    """Return the block of one row of a loop's table; `used` are its MFU and HFU, where known."""
+    """Return the block of one row of a loop's table; `used` are its MFU and HFU, where available."""
     known = {name: row[name] for name in _IterationBlock.__struct_fields__ if name in row}
     return _IterationBlock(**known, **used, breakdown={name: row[name] for name in PART_NAMES if row[name]})
 
@@ -341,7 +341,7 @@ def _describe_agreement(agreement: Agreement | None) -> _AgreementBlock | None:
 
 
 def _describe_metrics(loop: Loop) -> dict[str, MetricValue]:
-    """Return the paper's Table III, the iteration time, and the mean time of each part of an iteration."""
+    """Return the paper's Table III, the iteration time, and the mean time of every part of an iteration."""
     time = loop.metrics.iteration_ns
     spread = _IterationTimeBlock(
         median=time.median if time else None,
@@ -354,7 +354,7 @@ def _describe_metrics(loop: Loop) -> dict[str, MetricValue]:
 
 
 def _average_parts(loop: Loop) -> dict[str, int] | None:
-    """Return the mean of each part over the usual iterations, None where there are none."""
+    """Return the mean of every part over the usual iterations, None where there are none."""
     return {name: round(mean) for name, mean in mean_parts(loop).items()} or None
 
 

@@ -77,7 +77,7 @@ def _list_values(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def write_lines(kernels: Iterable[dict[str, Any]]) -> str:
-    """Return a line for a table of patterns for each kernel: its pattern, category and source are to be completed."""
+    """Return a line for a table of patterns for every kernel: its pattern, category and source are to be completed."""
     lines = [_write_line(row) for row in kernels]
     return "".join(f"{line}\n" for line in lines) or f"# {ALL_KNOWN}\n"
 

@@ -1,7 +1,7 @@
 """Lanes for slices that overlap without nesting: viewers keep a stack per track and drop slices that cross it.
 
-A track can hold a slice only if it lies within the slice that is open when it starts, or if none is open. Nearly all
-tracks are like that, which numpy checks for all of them at once; only stretches with a crossing are handled slice by
+A track can hold a slice only if it is within the slice that is open when it starts, or if none is open. Nearly all
+tracks are like that, which numpy checks for all of them at once; only sections with a crossing are handled slice by
 slice.
 """
 
@@ -25,7 +25,7 @@ def assign_lanes(tracks: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     """Return a lane (0, 1 …) of its track for every slice [start, end), so that on a lane slices only nest.
 
     `tracks` are non-negative numbers. In the order of their starts, slices take the first lane with space for them.
-    Takes O(n log n) and a Python call for each slice of a stretch that has a crossing in it.
+    Takes O(n log n) and a Python call for every slice of a section that has a crossing in it.
     """
     lanes = np.zeros(len(starts), np.int64)
     order = order_slices(tracks, starts, ends)
@@ -46,7 +46,7 @@ def _run_length(begin: Int64s, long: npt.NDArray[np.bool_]) -> Int64s:
 
 
 def _stretches(begin: Int64s, finish: Int64s, misfits: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return the rows [first, last) of the stretches with a misfit; between stretches no slice is open."""
+    """Return the rows [first, last) of the sections with a misfit; between sections no slice is open."""
     if not misfits.any():
         return []
     reach = np.maximum.accumulate(finish)
@@ -56,7 +56,7 @@ def _stretches(begin: Int64s, finish: Int64s, misfits: npt.NDArray[np.bool_]) ->
 
 
 def _sort_out(starts: list[int], ends: list[int]) -> list[int]:
-    """Return the first lane with space for each slice, in the order given."""
+    """Return the first lane with space for every slice, in the order given."""
     lanes: list[Lane] = []
     spare: list[tuple[int, int]] = []
     return [_place(lanes, spare, start, end) for start, end in zip(starts, ends, strict=True)]
@@ -86,6 +86,6 @@ def _place_flat(spare: list[tuple[int, int]], start: int, end: int) -> int:
 
 
 def _close(lane: Lane, start: int, end: int) -> None:
-    """Remove ended slices from the lane; of slices without length at one time, each lies within the one before."""
+    """Remove ended slices from the lane; of slices without length at one time, each is within the one before."""
     while lane and (lane[-1][1] < start or (lane[-1][1] == start and not lane[-1][0] == start == end)):
         lane.pop()

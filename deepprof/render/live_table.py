@@ -1,4 +1,4 @@
-"""A table of plain lines for a terminal: columns that fit beside each other, the least important left out."""
+"""A table of plain lines for a terminal: columns that fit side by side, the least important left out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def draw_table(
 
 
 def _fit_columns(rows: Sequence[Row], columns: Sequence[LiveColumn[Row]], width: int) -> list[LiveColumn[Row]]:
-    """Return the columns that fit beside each other; the first ones stay whatever the width."""
+    """Return the columns that fit side by side; the first ones stay whatever the width."""
     left = list(columns)
     sizes = {column.title: max(len(column.title), *(len(column.show(row)) for row in rows)) for column in left}
     while _measure(left, sizes) > width and any(column.rank for column in left):

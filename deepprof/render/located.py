@@ -1,4 +1,4 @@
-"""The kernels, or the memory, that a question finds, with what they took and the code that they come from."""
+"""The kernels, or the memory, that a question finds, with what they needed and the code that they come from."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LocatedBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocateReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for, `by`, of which rank, and what was found: the first `located` of `total`."""
+    """What was requested, `by`, of which rank, and what was found: the first `located` of `total`."""
 
     schema: str = SCHEMA
     deepprof: str = msgspec.field(default_factory=read_version)
@@ -110,7 +110,7 @@ def _name(found: LocatedBlock) -> str:
 
 
 def _list_numbers(found: LocatedBlock, by: str) -> list[str]:
-    """Return what something took, as far as it is known."""
+    """Return what something took, as far as it is available."""
     whole = "of the peak" if found.activity == "allocation" else "of the time"
     share = None if found.share_ratio is None else f"{format_ratio(found.share_ratio)} {whole}"
     launch = None

@@ -18,7 +18,7 @@ SCHEMA = "deepprof.model/1"
 
 
 class ModelReport(Struct, frozen=True, eq=False):
-    """What is known of a model: its file, its graph, the cost of each operator (`COSTS`), in all, and `fused`."""
+    """What is known of a model: its file, its graph, the cost of every operator (`COSTS`), in all, and `fused`."""
 
     path: str
     graph: ModelGraph

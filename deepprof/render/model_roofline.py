@@ -29,7 +29,7 @@ def draw_model_roofline(
 ) -> tuple[RooflinePicture, pl.DataFrame]:
     """Return the picture of the layers of the largest batch, and the table of all layers and whole models.
 
-    In the table a whole model has no `place`, and `title` as its name. A note of the picture says why its bytes are
+    In the table a whole model has no `place`, and `title` as its name. A note of the picture states why its bytes are
     predicted.
     """
     largest = max(runs, key=lambda run: run.profile.batch)
@@ -43,7 +43,7 @@ def draw_model_roofline(
 
 
 def print_model_roofline(runs: Sequence[ModelRun], title: str, peaks: DevicePeaks | None, page: TextPage) -> None:
-    """Print a row for each batch, how far the mapping holds, the layers that took longest, and the picture."""
+    """Print a row for every batch, how far the mapping holds, the layers that lasted longest, and the picture."""
     profile = runs[0].profile
     average = f"layers: {profile.average} of {counted(profile.runs, 'run')}"
     page.line(f"{title} on {profile.backend} {profile.version}, {profile.device}; {average}", "bold")
@@ -98,7 +98,7 @@ def _describe_mapping(run: ModelRun) -> Iterator[str]:
 
 
 def _print_layers(run: ModelRun, page: TextPage) -> None:
-    """Print the layers that took longest, and what the others took."""
+    """Print the layers that lasted longest, and what the others took."""
     longest = run.layers.sort("device_ns", descending=True, nulls_last=True, maintain_order=True)
     shown, others = longest.head(MOST_LAYERS), longest.slice(MOST_LAYERS)
     page.line(f"Layers of batch {run.profile.batch}, the longest first; their bytes are predicted", "bold")

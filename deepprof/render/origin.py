@@ -99,10 +99,10 @@ def _describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
 
 
 def list_figures(metrics: LoopMetrics, words: Wording) -> Sequence[tuple[str, str, str]]:
-    """Return Table III: the field of each figure, the paper's name of it, and its value as people read it.
+    """Return Table III: the field of every figure, the paper's name of it, and its value as people read it.
 
     Intervals are idle time between iterations, sizes those of copies, which programs without a device do not have.
-    Utilisation is left out where it is not known.
+    Utilisation is left out where it is unknown.
     """
     values = metrics.values
     shown = {

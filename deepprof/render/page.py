@@ -88,7 +88,7 @@ class TextPage:
 
 
 def _fit_columns(columns: dict[str, list[str]], room: int, gap: int, left: str | None) -> dict[str, list[str]]:
-    """Return the columns that fit beside each other, of which `left` is cut to what the others leave."""
+    """Return the columns that fit side by side, of which `left` is cut to what the others leave."""
     if left is not None:
         others = sum(gap + max(map(len, cells)) for name, cells in columns.items() if name != left)
         columns[left] = [shorten(cell, max(room - others, MIN_NAME_CHARS)) for cell in columns[left]]

@@ -1,8 +1,7 @@
 """Contexts as a pprof profile (profile.proto of google/pprof, gzipped): for `go tool pprof`, Pyroscope and Parca.
 
-A sample is a context that took something itself: its frames as locations, the innermost first, and a value of each
-sample type. The format is Protocol Buffers; the few fields that are needed are written here, so that no library is.
-"""
+A sample is a context that used something itself: its frames as locations, the innermost first, and a value of every
+sample type. The format is Protocol Buffers; the few fields that are needed are written here, so that no library is."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from msgspec import Struct, field
 
 from deepprof.render.flame import MEASURES, FlameMeasure, label
 
-# Numbers of the fields of a Profile that are written; those of the messages within it stand where they are used.
+# Numbers of the fields of a Profile that are written; those of the messages within it are where they are used.
 SAMPLE_TYPE, SAMPLE, LOCATION, FUNCTION, STRING_TABLE = 1, 2, 4, 5, 6
 TIME, DURATION, PERIOD_TYPE, PERIOD, COMMENT, DEFAULT_SAMPLE_TYPE = 9, 10, 11, 12, 13, 14
 COMPRESSION = 5
@@ -42,7 +41,7 @@ def write_pprof(contexts: pl.DataFrame, file: BinaryIO) -> str:
 
 
 def split_ranks(contexts: pl.DataFrame) -> Iterator[tuple[tuple[Frame, ...], pl.DataFrame]]:
-    """Yield the contexts of each rank, after the frames that are around them: where there are several, the rank."""
+    """Yield the contexts of every rank, after the frames that are around them: where there are several, the rank."""
     ranks = contexts["rank"].unique(maintain_order=True).to_list()
     for rank in ranks:
         yield ((f"rank {rank}", None, None),) if len(ranks) > 1 else (), contexts.filter(pl.col("rank") == rank)
@@ -160,7 +159,7 @@ class _ContextPlaces(Struct):
 
 
 def _find_small(values: Int64s, most: int | None) -> Bools:
-    """Return which rows that took something are beyond the `most` with the largest shares of any value."""
+    """Return which rows that used something are beyond the `most` with the largest shares of any value."""
     taken: Bools = np.asarray(values.any(axis=1))
     small = taken.copy()
     if most is None or int(taken.sum()) <= most:
@@ -172,7 +171,7 @@ def _find_small(values: Int64s, most: int | None) -> Bools:
 
 
 def frame_of(row: dict[str, Any]) -> Frame:
-    """Return the frame of a context, a row with the columns of `FRAMES`; a file stands beside the name, not in it."""
+    """Return the frame of a context, a row with the columns of `FRAMES`; a file is next to the name, not in it."""
     name = row["name"] if row["file"] else label(row)
     return name, row["file"], row["line"]
 

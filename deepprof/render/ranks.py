@@ -60,7 +60,7 @@ def describe_ranks(analysis: AnalysisResult) -> list[RankBlock]:
 
 
 def list_missing(analysis: AnalysisResult) -> list[int] | None:
-    """Return the ranks that no trace was given of; None where it is not known how many there are."""
+    """Return the ranks that no trace was given of; None where it is unknown how many there are."""
     if analysis.ranks is None or analysis.ranks.missing is None:
         return None
     runs = analysis.ranks.missing

@@ -1,4 +1,4 @@
-"""The roofline of a trace for people and as JSON: what is known, at which peaks, and the rows far from them."""
+"""The roofline of a trace for people and as JSON: what is available, at which peaks, and the rows far from them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def encode_roofline(report: RooflineReport, rows: pl.DataFrame, by: By) -> str:
 
 
 def write_roofline(report: RooflineReport, rows: pl.DataFrame, by: By, path: str) -> str:
-    """Return the picture of the rows, as the name of the file says."""
+    """Return the picture of the rows, as the name of the file states."""
     return render_roofline(*_draw_up(report, rows, by), path).decode()
 
 
@@ -96,7 +96,7 @@ def _draw_up(report: RooflineReport, rows: pl.DataFrame, by: By) -> tuple[Roofli
 
 
 def print_roofline(report: RooflineReport, rows: pl.DataFrame, by: By, console: Console, most: int) -> None:
-    """Print what is known, the first `most` rows, and where peaks are known the picture of all rows."""
+    """Print what is available, the first `most` rows, and where peaks are known the picture of all rows."""
     from deepprof.render.page import TextPage
 
     page = TextPage(console)

@@ -68,7 +68,7 @@ def _write(file: BinaryIO, name: str, frames: SpeedscopeFrames, profiles: Sequen
 
 
 def _profile_loops(analysis: AnalysisResult, frames: SpeedscopeFrames) -> list[dict[str, Any]]:
-    """Return two profiles for each loop of which the traces have a median iteration."""
+    """Return two profiles for every loop of which the traces have a median iteration."""
     profiles = []
     traces = {trace.rank or 0: trace for trace in analysis.traces}
     for loop in analysis.loops:
@@ -83,14 +83,14 @@ def _profile_loops(analysis: AnalysisResult, frames: SpeedscopeFrames) -> list[d
 
 
 def profile(title: str, stretches: Iterable[Stretch], rest_ns: int, frames: SpeedscopeFrames) -> dict[str, Any]:
-    """Return an evented profile of the stretches one after the other and `rest_ns` at the iteration's end."""
+    """Return an evented profile of the sections one after the other and `rest_ns` at the iteration's end."""
     events = list(_to_events(stretches, rest_ns, frames))
     end = events[-1]["at"]
     return {"type": "evented", "name": title, "unit": "nanoseconds", "startValue": 0, "endValue": end, "events": events}
 
 
 def _to_events(stretches: Iterable[Stretch], rest_ns: int, frames: SpeedscopeFrames) -> Iterator[dict[str, Any]]:
-    """Yield the frames that open and close; what two stretches have in common stays open in between."""
+    """Yield the frames that open and close; what two sections have in common stays open in between."""
     stack: list[Frame] = []
     now = 0
     yield {"type": "O", "frame": frames.number("iteration"), "at": 0}
@@ -126,7 +126,7 @@ def _kernel_stretches(trace: Trace, median: MedianIteration) -> Iterator[Stretch
 
 
 def _blocks_at(median: MedianIteration, place: int) -> list[Frame]:
-    """Return the frames of the nested loop that a kernel lies in."""
+    """Return the frames of the nested loop that a kernel is in."""
     for block in median.blocks:
         inside = place - block.first
         if 0 <= inside < block.events * block.repeats:
@@ -136,7 +136,7 @@ def _blocks_at(median: MedianIteration, place: int) -> list[Frame]:
 
 
 def _part_stretches(loop: Loop) -> Iterator[Stretch]:
-    """Yield the median of each part of the iterations' time, the busy ones first."""
+    """Yield the median of every part of the iterations' time, the busy ones first."""
     rows = loop.usual if loop.usual.height else loop.table
     for part in PART_NAMES:
         median = round(rows[part].median() or 0)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """Calling contexts as sampled profiles of speedscope: stacks of frames, and what each took itself.
 
-There is a profile for each measure of `deepprof flame` that anything was taken of. Stacks stand in the order of the
+There is a profile for every measure of `deepprof flame` that anything was taken of. Stacks are in the order of the
 tree, so that frames in common are side by side. A profile holds at most `MOST_REFERENCES` references to frames: the
-smallest stacks beyond that are one stack, which says how many they are.
+smallest stacks beyond that are one stack, which states how many they are.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SpeedscopeFrames:
         return self.numbers.setdefault((name, file, line), len(self.numbers))
 
     def describe(self) -> list[dict[str, str | int]]:
-        """Return the frames as the format has them: what is not known has no key."""
+        """Return the frames as the format has them: what is unknown has no key."""
         keys = ("name", "file", "line")
         return [
             {key: value for key, value in zip(keys, frame, strict=True) if value is not None} for frame in self.numbers
@@ -59,7 +59,7 @@ class _ContextProfiles(Struct, frozen=True):
 class _ContextStacks(Struct, frozen=True, eq=False):
     """All contexts of a job by row: the row around each (-1: none), how many are, its place in the tree, its frame.
 
-    `frame` is a number of `frames`. `shown` says whether it is a frame of the stacks of what lies within it: the whole
+    `frame` is a number of `frames`. `shown` states whether it is a frame of the stacks of what is within it: the whole
     recording of a job of one rank is not.
     """
 
@@ -74,7 +74,7 @@ class _ContextStacks(Struct, frozen=True, eq=False):
 def profile_contexts(
     contexts: pl.DataFrame, frames: SpeedscopeFrames, measures: Mapping[str, FlameMeasure] = MEASURES
 ) -> _ContextProfiles:
-    """Return a profile of each measure of which anything was taken; of several ranks, each is around its contexts.
+    """Return a profile of every measure of which anything was taken; of several ranks, each is around its contexts.
 
     `contexts` are those of an `Analysis`, whose tables of ranks follow one another.
     """
@@ -121,7 +121,7 @@ def _spell(frame: Frame) -> Frame:
 
 
 def _find_places(around: Int64s, depth: Int64s) -> Int64s:
-    """Return the place of each context where those within one follow it, each before its next sibling."""
+    """Return the place of every context where those within one follow it, each before its next sibling."""
     top = np.where(around >= 0, around, np.arange(len(around)))
     size = add_up(np.ones(len(around), np.int64), top, depth)
     order = np.argsort(around, kind="stable")
@@ -166,7 +166,7 @@ def _profile(measure: FlameMeasure, samples: list[list[int]], weights: list[int]
 
 
 def _list_stacks(stacks: _ContextStacks, rows: Int64s, frames: SpeedscopeFrames) -> list[list[int]]:
-    """Return the numbers of the frames of each context's stack, the outermost first."""
+    """Return the numbers of the frames of every context's stack, the outermost first."""
     ends = np.cumsum(stacks.depth[rows] + 1)
     flat = np.full(int(ends[-1]) if len(ends) else 0, -1, np.int64)
     flat[ends - 1] = stacks.frame[rows]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 16  # rows that are text at a time
 
-# `evidence` and `location` are JSON, because each rule has numbers of its own.
+# `evidence` and `location` are JSON, because each rule has its own numbers.
 FINDINGS = pl.Schema(
     dict.fromkeys(("rule", "severity", "title", "summary", "advice", "caused_by"), pl.String())
     | {"confidence": pl.Float64()}
@@ -48,7 +48,7 @@ def _list_findings(analysis: AnalysisResult) -> pl.DataFrame:
 def write_table(table: pl.DataFrame, file: BinaryIO, kind: Literal["csv", "parquet"]) -> None:
     """Write a table with its column names; CSV leaves nulls empty, and Parquet takes as much memory as the file.
 
-    Raises what `file.write` raises: if polars wrote the file itself, a full disk would raise errors of its own.
+    Raises what `file.write` raises: if polars wrote the file itself, a full disk would raise its own errors.
     """
     if kind == "csv":
         file.write(table.clear().write_csv().encode())  # the names

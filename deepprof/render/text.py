@@ -223,13 +223,13 @@ def _has_places(analysis: AnalysisResult) -> bool:
 
 
 def describe_place(rank: int, device: int | None, stream: int | None, words: Wording) -> str:
-    """Return rank, device and stream in words, as far as they are known; a CPU is no device."""
+    """Return rank, device and stream in words, as far as they are available; a CPU is no device."""
     known = (("rank", rank), ("device", None if words.on_cpu else device), (words.lane, stream))
     return ", ".join(f"{word} {value}" for word, value in known if value is not None)
 
 
 def _print_loop(loop: Loop, page: TextPage, words: Wording) -> None:
-    """Print what is known of one loop: how long it takes, a bar per iteration, and what takes the time."""
+    """Print the data on one loop: how long it needs, a bar per iteration, and what uses the time."""
     for sentence in _describe_loop(loop, words):
         page.line(sentence, indent=2)
     page.skip()
@@ -294,7 +294,7 @@ def _print_missing_lines(analysis: AnalysisResult, page: TextPage) -> None:
 
 
 def _print_symptoms(symptoms: Iterable[Finding], page: TextPage, per: str) -> None:
-    """Print what a cause explains, a line for each rule with the worst of its findings; costs are `per` iteration."""
+    """Print what a cause explains, a line for every rule with the worst of its findings; costs are `per` iteration."""
     worst: dict[str, list[Finding]] = {}
     for finding in symptoms:
         if finding.rule != finding.caused_by:

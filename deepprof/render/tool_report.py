@@ -69,7 +69,7 @@ def _clean(value: Any) -> Any:
 
 
 def draw_tool_report(page: TextPage, report: ToolReport) -> None:
-    """Draw the report: numbers and texts first, then each table, at last what is to be said of the records."""
+    """Draw the report: numbers and texts first, then each table, at last what is to be stated of the records."""
     records = report.records
     ranks = counted(len(records.ranks), "rank")
     page.line(f"{report.tool}: {counted(records.kept, 'record')} of {ranks}")
@@ -116,7 +116,7 @@ def _say_rest(page: TextPage, rows: int, columns: list[str]) -> None:
 
 
 def _label(name: str) -> str:
-    """Return the name of a value without its unit, which is beside the number."""
+    """Return the name of a value without its unit, which is next to the number."""
     unit = next((unit for unit in UNITS if unit.startswith("_") and name.endswith(unit)), "")
     return name.removesuffix(unit).replace("_", " ")
 

@@ -1,4 +1,4 @@
-"""Which kernels and which copies take the time, for people and as JSON: the first rows, and the rest as a sum."""
+"""Which kernels and which copies use the time, for people and as JSON: the first rows, and the rest as a sum."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _TopCopyBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopWorkBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """What takes the time of a loop, or of a device without one; `loop` is an index into `loops`, null without one.
+    """What uses the time of a loop, or of a device without one; `loop` is an index into `loops`, null without one.
 
     `roofline` is that of a device without a loop; that of a loop is in `loops`.
     """
@@ -125,7 +125,7 @@ def _describe_work(place: Mapping[str, Any], top: TopWork, roofline: LoopRooflin
 
 
 def print_top(top: TopWork | None, page: TextPage, work: str, where: str = "") -> None:
-    """Print the kernels and the copies that take most time; `work` is what kernels are called, `where` the place."""
+    """Print the kernels and the copies that use most time; `work` is what kernels are called, `where` the place."""
     if top is None:
         return
     span = SPANS[top.over] + (f" on {where}" if where else "")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RooflineBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """The work of a loop's usual iterations beside the device's peaks; null: unknown."""
+    """The work of a loop's usual iterations next to the device's peaks; null: unknown."""
 
     device: str | None
     peaks: str | None
@@ -54,7 +54,7 @@ def describe_roofline(found: LoopRoofline | None) -> RooflineBlock | None:
 
 
 def list_utilization(found: LoopRoofline | None) -> dict[int, dict[str, float | None]]:
-    """Return MFU and HFU of each iteration by its index; what is not known is None, or left out."""
+    """Return MFU and HFU of every iteration by its index; what is unknown is None, or left out."""
     if found is None:
         return {}
     rows = found.iterations.select("index", "mfu_ratio", "hfu_ratio").to_dicts()
@@ -62,7 +62,7 @@ def list_utilization(found: LoopRoofline | None) -> dict[int, dict[str, float | 
 
 
 def describe_utilization(found: LoopRoofline, over: str = "an iteration") -> str:
-    """Return a sentence on what MFU and HFU of `over` rest on, or why they are not known."""
+    """Return a sentence on what MFU and HFU of `over` rest on, or why they are unknown."""
     known = f"FLOP and bytes are known for {format_ratio(found.coverage_ratio)} of the computing time"
     room = "" if found.headroom_ns is None else f" {format_duration(found.headroom_ns)} of {over} could be saved"
     beside = f"at the peaks of {found.peaks.name}{room}" if found.peaks else "the device's peaks are not known"
@@ -73,7 +73,7 @@ def describe_utilization(found: LoopRoofline, over: str = "an iteration") -> str
 
 
 def compare_fastest(found: LoopRoofline) -> str:
-    """Return the MFU beside the peak of the fastest type, to follow the MFU; empty where they are equal."""
+    """Return the MFU next to the peak of the fastest type, to follow the MFU; empty where they are equal."""
     if found.mfu_fastest_ratio is None:
         return ""
     fastest = format_ratio(found.mfu_fastest_ratio)
@@ -81,7 +81,7 @@ def compare_fastest(found: LoopRoofline) -> str:
 
 
 def explain_roofs(found: LoopRoofline) -> list[str]:
-    """Return a sentence for each reason why groups of calls take less time than their roof allows."""
+    """Return a sentence for every reason why groups of calls use less time than their roof allows."""
     above = found.groups.filter(found.groups["above_roof"].is_not_null())
     reasons = above.group_by("above_roof", maintain_order=True).agg(pl.col("device_ns").sum(), groups=pl.len())
     whole = float(found.groups["device_ns"].sum())

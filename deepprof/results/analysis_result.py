@@ -1,4 +1,4 @@
-"""The result of an analysis: the one object that all interfaces share, and what it holds of each rank."""
+"""The result of an analysis: the one object that all interfaces share, and what it contains of every rank."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class AnswerBlock(msgspec.Struct, frozen=True, kw_only=True):
     """The answer in the first lines of the report.
 
     `kind` is what was recorded, `part` what the device does most of the time, `part_share` its share; `cause` is the
-    rule of the largest avoidable loss, `share` and `confidence` its own. Null: there is none, or it is not known.
+    rule of the largest avoidable loss, `share` and `confidence` its own. Null: there is none, or it is unknown.
     `text` has the lines, `summary` what was recorded and the loss without advice.
     """
 
@@ -139,7 +139,7 @@ class AnalysisResult(DiagnosedJob, frozen=True, kw_only=True, eq=False, dict=Tru
 
     @cached_property
     def answer(self) -> RecordingAnswer:
-        """What the recording is, what takes most of its time, and the largest loss that can be avoided."""
+        """What the recording is, what uses most of its time, and the largest loss that can be avoided."""
         return find_answer(self)
 
     @cached_property
@@ -180,13 +180,13 @@ class AnalysisResult(DiagnosedJob, frozen=True, kw_only=True, eq=False, dict=Tru
 
     @cached_property
     def context_trees(self) -> Mapping[int, ContextTree]:
-        """The calling contexts of each rank, by its number."""
+        """The calling contexts of every rank, by its number."""
         numbers = {trace.rank or 0: trace for trace in self.traces}
         return {number: self.trees.get(number) or build_tree(trace) for number, trace in numbers.items()}
 
     @cached_property
     def contexts(self) -> pl.DataFrame:
-        """Calling contexts of all ranks and what they took: `rank`, and the columns of `CONTEXTS` and `MEASURES`."""
+        """Calling contexts of all ranks and what they needed: `rank`, and the columns of `CONTEXTS` and `MEASURES`."""
         trees = ((trace, self.context_trees[trace.rank or 0]) for trace in self.traces)
         tables = (
             (_numbered(trace), tree.contexts.hstack(measure_contexts(trace, tree, self._timelines_of(trace))))
@@ -196,7 +196,7 @@ class AnalysisResult(DiagnosedJob, frozen=True, kw_only=True, eq=False, dict=Tru
 
     @cached_property
     def contexts_in_iterations(self) -> pl.DataFrame:
-        """What contexts took in each iteration of each loop: `loop`, `rank`, and the columns of `IN_ITERATIONS`."""
+        """What contexts needed in every iteration of every loop: `loop`, `rank`, and the columns of `IN_ITERATIONS`."""
         traces = {trace.rank or 0: trace for trace in self.traces}
         known = ((number, loop, traces[loop.rank]) for number, loop in enumerate(self.loops if traces else ()))
         tables = (
@@ -210,7 +210,7 @@ class AnalysisResult(DiagnosedJob, frozen=True, kw_only=True, eq=False, dict=Tru
 
     @cached_property
     def contexts_in_loops(self) -> pl.DataFrame:
-        """What contexts take in a usual iteration of each loop: `loop`, `rank`, and the columns of `IN_LOOPS`."""
+        """What contexts take in a usual iteration of every loop: `loop`, `rank`, and the columns of `IN_LOOPS`."""
         taken = self.contexts_in_iterations.partition_by("loop", as_dict=True)
         tables = (
             ({"loop": number, "rank": loop.rank}, summarize_iterations(taken[number,], loop))
@@ -237,38 +237,38 @@ class AnalysisResult(DiagnosedJob, frozen=True, kw_only=True, eq=False, dict=Tru
 
     @cached_property
     def stages(self) -> pl.DataFrame:
-        """The stages of each loop's usual iterations: `loop`, rank, device, stream, and those of `STAGES_IN_LOOP`."""
+        """The stages of every loop's usual iterations: `loop`, rank, device, stream, and those of `STAGES_IN_LOOP`."""
         known = ((_located(k, loop), loop.anatomy) for k, loop in enumerate(self.loops))
         return _put_in_places(PLACED_STAGES, ((place, each.stages) for place, each in known if each is not None))
 
     @cached_property
     def stages_in_iterations(self) -> pl.DataFrame:
-        """What each stage took of each iteration of each loop: `loop`, `rank`, and the columns of `STAGE_TIMES`."""
+        """What each stage needed of every iteration of every loop: `loop`, `rank`, and the columns of `STAGE_TIMES`."""
         known = (({"loop": k, "rank": loop.rank}, loop.anatomy) for k, loop in enumerate(self.loops))
         tables = ((place, each.in_iterations) for place, each in known if each is not None)
         return _put_in_places(PLACED_STAGE_TIMES, tables)
 
     @cached_property
     def states(self) -> pl.DataFrame:
-        """The states of each loop's mean iteration: `loop`, rank, device, stream, and the columns of `STATES`."""
+        """The states of every loop's mean iteration: `loop`, rank, device, stream, and the columns of `STATES`."""
         tables = ((_located(k, loop), measure_states(loop)) for k, loop in enumerate(self.loops))
         return _put_in_places(PLACED_STATES, tables)
 
     @cached_property
     def state_changes(self) -> pl.DataFrame:
-        """Which states follow which in each loop: `loop`, `rank`, and the columns of `STATE_CHANGES`."""
+        """Which states follow which in every loop: `loop`, `rank`, and the columns of `STATE_CHANGES`."""
         tables = (({"loop": k, "rank": loop.rank}, measure_state_changes(loop)) for k, loop in enumerate(self.loops))
         return _put_in_places(PLACED_STATE_CHANGES, tables)
 
     @cached_property
     def layers(self) -> pl.DataFrame:
-        """The model's layers in each loop: `loop`, rank, device, stream, and the columns of `LAYER_TIMES`."""
+        """The model's layers in every loop: `loop`, rank, device, stream, and the columns of `LAYER_TIMES`."""
         known = ((_located(k, loop), loop.anatomy) for k, loop in enumerate(self.loops))
         return _put_in_places(PLACED_LAYERS, ((place, each.layers) for place, each in known if each is not None))
 
     @cached_property
     def annotations(self) -> pl.DataFrame:
-        """The typical iteration of each loop as boxes within boxes: `loop`, `rank`, and the columns of `BOXES`.
+        """The typical iteration of every loop as boxes within boxes: `loop`, `rank`, and the columns of `BOXES`.
 
         First as the device ran it, then as the host did, where it recorded code. Box numbers are of one loop.
         """
@@ -287,14 +287,14 @@ class AnalysisResult(DiagnosedJob, frozen=True, kw_only=True, eq=False, dict=Tru
 
     @cached_property
     def top_work(self) -> tuple[tuple[Mapping[str, int | None], TopWork], ...]:
-        """What takes the time of each loop, or device without one, with its place: `loop`, rank, device, stream."""
+        """What uses the time of every loop, or device without one, with its place: `loop`, rank, device, stream."""
         loops = ((_located(k, loop), loop.top) for k, loop in enumerate(self.loops))
         known = [(place, top) for place, top in loops if top is not None]
         return (*known, *((_locate_stretch(each), each.top) for each in self.stretches))
 
     @cached_property
     def kernels(self) -> pl.DataFrame:
-        """Which kernels take the time of a mean iteration: `loop`, rank, device, stream, and those of `TOP_KERNELS`.
+        """Which kernels use the time of a mean iteration: `loop`, rank, device, stream, and those of `TOP_KERNELS`.
 
         `loop` is null where a device has none: then the figures are those of one marked step, or of the recording.
         """
@@ -302,14 +302,14 @@ class AnalysisResult(DiagnosedJob, frozen=True, kw_only=True, eq=False, dict=Tru
 
     @cached_property
     def copies(self) -> pl.DataFrame:
-        """Which copies take that time: `loop`, rank, device, stream, and the columns of `TOP_COPIES`."""
+        """Which copies need that time: `loop`, rank, device, stream, and the columns of `TOP_COPIES`."""
         return _put_in_places(PLACED_COPIES, ((place, top.copies) for place, top in self.top_work))
 
     @cached_property
     def work(self) -> pl.DataFrame:
         """What devices compute, by category, precision and unit, with the schema `PLACED_WORK`.
 
-        First of each loop, per iteration; then, with `loop` null, of the whole recording.
+        First of every loop, per iteration; then, with `loop` null, of the whole recording.
         """
         known = (
             ({"loop": k, "rank": loop.rank, "device": loop.device}, loop.work) for k, loop in enumerate(self.loops)

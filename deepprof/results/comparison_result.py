@@ -79,7 +79,7 @@ class _TimedChange:
 
 
 class TimeChange(Struct, frozen=True, kw_only=True):
-    """The iteration time: medians over `iterations` of each run, and their ratio B / A.
+    """The iteration time: medians over `iterations` of every run, and their ratio B / A.
 
     `low` and `high` bound the ratio with 95 % confidence (bootstrap); None where a run has too few iterations for it.
     `verdict` is `unclear` where the medians differ but the interval does not exclude equal times.
@@ -130,10 +130,9 @@ class WorkInBoth(Struct, frozen=True, kw_only=True):
 class StageChange(_TimedChange):
     """A stage of the mean iteration: how long the device works or waits for it, 0 in a run that does not have it.
 
-    `presence` says which run has it: both, only B (`new`) or only A (`gone`). `a_idle_ns` and `b_idle_ns` are the waits
-    among that, `a_host_ns` and `b_host_ns` how long the threads that launch are in it (None: not recorded). The
-    confidences are None where it has no work of the device.
-    """
+    `presence` states which run has it: both, only B (`new`) or only A (`gone`). `a_idle_ns` and `b_idle_ns` are the
+    waits among that, `a_host_ns` and `b_host_ns` how long the threads that launch are in it (None: not recorded). The
+    confidences are None where it has no work of the device."""
 
     stage: str
     presence: Presence
@@ -148,7 +147,7 @@ class StageChange(_TimedChange):
 
     @property
     def host_difference_ns(self) -> int | None:
-        """How much longer it takes on the host in B; None where a run did not record it."""
+        """How much longer it needs on the host in B; None where a run did not record it."""
         return None if self.a_host_ns is None or self.b_host_ns is None else self.b_host_ns - self.a_host_ns
 
 
@@ -252,7 +251,7 @@ class ContextChange(_TimedChange):
 
     `path` are the names of its frames of code, the outermost first, `kind` is what the last one is. `a` and `b` are the
     lines that it belongs to in the runs, None where there is none. Times are of the mean iteration, without those
-    contexts within it that have a change of their own.
+    contexts within it that have their own change.
     """
 
     status: Status
@@ -286,10 +285,10 @@ class ProgramChange(Struct, frozen=True, kw_only=True):
 
 
 class LoopPair(Struct, frozen=True, kw_only=True):
-    """Two loops, one of each run. `a_mean_ns` and `b_mean_ns` are the sums of the parts.
+    """Two loops, one of every run. `a_mean_ns` and `b_mean_ns` are the sums of the parts.
 
     Only the first pair of a comparison has `layers`, `program`, `kernels`, `copies` and `contexts`. `layers` is None
-    where neither run knows any, too.
+    where neither run has any, too.
     """
 
     a: LoopPlace

@@ -1,4 +1,4 @@
-"""Simulated training jobs: PyTorch profiler files with a known truth, the same bytes for the same seed.
+"""Simulated training jobs: PyTorch profiler files with a recognized truth, the same bytes for the same seed.
 
 Every capture starts in the tail of an iteration that it did not see and ends in the middle of another one. Training
 jobs in eager mode hold a warm-up iteration in which a tuner tries kernels, and a few statistics kernels every tenth
@@ -57,7 +57,7 @@ class Simulation(Struct, frozen=True, kw_only=True):
     time order (copies and memsets not counted); `starts_ns` on the trace's absolute clock; `intervals_ns` from the end
     of its last kernel to the first kernel of the next iteration. `finding` is the rule that must fire, if any.
 
-    `slow_iterations` are the indices of those that take several times as long from start to start, `change_at` the
+    `slow_iterations` are the indices of those that use several times as long from start to start, `change_at` the
     first iteration with slower kernels, `slow_rank` the rank for which others wait; empty or None where nothing of
     the kind was planted. `clock_offset_ns` is how far this rank's clock is ahead of the first rank's.
     """

@@ -58,7 +58,7 @@ def _play(machines: Sequence[Machine], programs: Iterable[Iterable[Step]]) -> No
 
 
 def _meet(machines: Sequence[Machine], step: Reduce) -> None:
-    """Play a collective: it begins on each rank independently, and ends some time after the last rank began."""
+    """Play a collective: it begins on every rank independently, and ends some time after the last rank began."""
     arrivals = [machine.arrive() for machine in machines]
     last = max(arrival.begin_ns for arrival in arrivals)
     end = last + machines[0].vary(step.ns, 0.04)

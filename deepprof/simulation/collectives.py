@@ -1,4 +1,4 @@
-"""Data-parallel jobs: gradients are reduced over the ranks in buckets, on a stream of their own."""
+"""Data-parallel jobs: gradients are reduced over the ranks in buckets, on their own stream."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _replay_training(loading_ns: int, graph: GraphReplay) -> Iterator[Step]:
 
 
 def plan_drift(request: SimulationRequest) -> RankPlan:
-    """Plan a job in which every kernel takes longer from some iteration on: the GPU lowered its clock."""
+    """Plan a job in which every kernel lasts longer from some iteration on: the GPU lowered its clock."""
     random = request.random
     model = draw_model(random)
     ns = draw_loading(random)

@@ -11,7 +11,7 @@ Event = dict[str, Any]
 PROCESS = 41_207
 DEVICE = 0
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-CALLS = {  # CUPTI's number of each call; 0 for others
+CALLS = {  # CUPTI's number of every call; 0 for others
     "cudaDeviceSynchronize": 165,
     "cudaEventRecord": 135,
     "cudaFree": 22,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LAUNCH_NS = 9_500  # of the host, at a pace of 1
 ANSWER_NS = 35_000  # from the end of a kernel that the host waits for to the start of the next one
 PARAMETERS = 12  # of a block; the norms of their gradients are logged one by one
-RARE = 8  # one in so many batches is late
+RARE = 8  # one in this many batches is late
 
 
 def draw_loading(random: Random) -> int:
@@ -33,7 +33,7 @@ def draw_loading(random: Random) -> int:
 
 
 def _draw_copy_stream(random: Random, model: SimulatedModel) -> int:
-    """Return the stream on which batches are copied: large ones beside the computation."""
+    """Return the stream on which batches are copied: large ones next to the computation."""
     return MAIN_STREAM if model.batch_nbytes < 1_000_000 and random.random() < 0.5 else PREFETCH_STREAM
 
 
@@ -134,7 +134,7 @@ def plan_logging(request: SimulationRequest) -> RankPlan:
 
 
 def plan_starvation(request: SimulationRequest) -> RankPlan:
-    """Plan a job in which now and then no batch is ready, and the next one takes several iterations' time."""
+    """Plan a job in which now and then no batch is ready, and the next one uses several iterations' time."""
     random = request.random
     model = draw_model(random)
     ns = draw_loading(random)

@@ -12,7 +12,7 @@ class Launch(Struct, frozen=True):
     op: str
     kernel: str
     ns: int
-    backward: bool = False  # autograd runs it on a thread of its own
+    backward: bool = False  # autograd runs it on its own thread
 
 
 def name_elementwise(functor: str, arrays: int = 3) -> str:

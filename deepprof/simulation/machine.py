@@ -57,7 +57,7 @@ FIRST_ADDRESS = 0x7F2C_4000_0000
 
 
 class Allocator:
-    """Allocates device memory and keeps the totals: `allocated_nbytes` is in use, `reserved_nbytes` is held."""
+    """Allocates device memory and keeps the totals: `allocated_nbytes` is in use, `reserved_nbytes` is kept."""
 
     def __init__(self) -> None:
         self.allocated_nbytes = MODEL_NBYTES
@@ -232,7 +232,7 @@ class Machine:
         self.finish("aten::zero_", start, called + 900, PROCESS)
 
     def arrive(self) -> _Arrival:
-        """Launch a collective after the gradients it needs; how long it waits for other ranks is not known yet."""
+        """Launch a collective after the gradients it needs; how long it waits for other ranks is unknown yet."""
         start = self.begin(9_000)
         self.call("cudaEventRecord", 1_300, AUTOGRAD_THREAD)
         self.call("cudaStreamWaitEvent", 1_400, AUTOGRAD_THREAD)
@@ -261,7 +261,7 @@ class Machine:
         self.record_call("cudaStreamSynchronize", asked, PROCESS)
 
     def open(self, step: Open) -> None:
-        """Begin a range; an operator's number is known at once, so that events within it can refer to it."""
+        """Begin a range; an operator's number is available at once, so that events within it can refer to it."""
         self.external += step.category == "cpu_op"
         self.ranges.append((step, self.host_ns, self.external))
 

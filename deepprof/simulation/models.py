@@ -65,7 +65,7 @@ class SimulatedModel(Struct, frozen=True, dict=True):
 
     @property
     def device_ns(self) -> int:
-        """How long an iteration's kernels take together."""
+        """How long an iteration's kernels need together."""
         return sum_ns(self.launches)
 
     def map(self, change: Callable[[Launch], Launch]) -> SimulatedModel:
@@ -83,12 +83,12 @@ class SimulatedModel(Struct, frozen=True, dict=True):
 
 
 def sum_ns(launches: Launches) -> int:
-    """Return how long the kernels take together."""
+    """Return how long the kernels need together."""
     return sum(launch.ns for launch in launches)
 
 
 def draw_model(random: Random, time: tuple[float, float] = (0.7, 1.5)) -> SimulatedModel:
-    """Return a transformer or a convolutional network whose kernels take `time` (from, to) of the usual."""
+    """Return a transformer or a convolutional network whose kernels need `time` (from, to) of the usual."""
     model = _draw_convnet(random) if random.random() < 0.35 else _draw_transformer(random)
     scale = random.uniform(*time)
     return model.map(lambda launch: replace(launch, ns=round(launch.ns * scale)))

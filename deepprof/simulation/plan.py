@@ -27,7 +27,7 @@ class RankPlan(Struct, frozen=True, kw_only=True):
     """One rank's program: `build` gives the steps of iteration 0, 1 …; -1 is the one before the capture.
 
     `warmup` counts the iterations that differ at the beginning; `pace` and `slowness` are the machine's. The rest is
-    the truth: `slow_iterations` take much longer than others from start to start, kernels are slower from iteration
+    the truth: `slow_iterations` last much longer than others from start to start, kernels are slower from iteration
     `change_at` on, `slow_rank` makes the others wait.
     """
 

@@ -119,7 +119,7 @@ def _engine_of(step: Step) -> str:
 
 
 class SharingMember(Struct, frozen=True, kw_only=True):
-    """One job on the device: its program, its iterations, when it starts, and the memory that it takes (a share).
+    """One job on the device: its program, its iterations, when it starts, and the memory that it needs (a share).
 
     A member that `lasts` continues after its iterations until all others have done theirs.
     """

@@ -42,7 +42,7 @@ RECORD_HOOKS = (
 
 
 def cut_batches(trace: Trace, hook: ToolHook, batch_rows: int = BATCH_ROWS) -> Iterator[pl.DataFrame]:
-    """Yield the records of one rank that `hook` gets, with `rank` and `name`, in frames of at most so many rows."""
+    """Yield the records of one rank that `hook` gets, with `rank` and `name`, in frames of at most this many rows."""
     table: pl.DataFrame = getattr(trace, hook.table)
     for part in table.iter_slices(batch_rows):
         rows = hook.select(part)

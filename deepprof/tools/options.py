@@ -19,7 +19,7 @@ SEVERAL = (list, tuple, set, frozenset)
 
 
 class _ToolOption(msgspec.Struct, frozen=True):
-    """An option: how it is typed, its type, its default (or `required`), and what it means where the tool says it."""
+    """An option: how it is typed, its type, its default (or `required`), and what it means where the tool states it."""
 
     option: str
     type: str

@@ -91,7 +91,7 @@ def run(
 
 
 def overrides(tool: Tool, *methods: str) -> bool:
-    """Return whether the tool's class has one of the methods of its own."""
+    """Return whether the tool's class has one of its own methods."""
     return any(getattr(type(tool), method) is not getattr(Tool, method) for method in methods)
 
 

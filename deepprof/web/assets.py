@@ -14,7 +14,7 @@ MEDIA_TYPES = {SCRIPT: "text/javascript; charset=utf-8", STYLE: "text/css; chars
 
 
 def show_page(title: str) -> Response:
-    """Answer with the page, which asks for its documents at `api/documents/` beside it; or that it was not built."""
+    """Answer with the page, which requests its documents at `api/documents/` next to it; or that it was not built."""
     try:
         read_asset(SCRIPT)
     except UsageError as error:

@@ -41,7 +41,7 @@ class ReadOnlyRequests:
 class KnownHosts:
     """Lets requests pass whose Host is an IP address, localhost, or one of `names`.
 
-    A page of somebody else, whose name's address has been changed to this server's (DNS rebinding), comes with that
+    A page of someone else, whose name's address has been changed to this server's (DNS rebinding), comes with that
     name and is refused; with an address instead of a name there is nothing to change.
     """
 

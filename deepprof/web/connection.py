@@ -3,7 +3,7 @@
 uvicorn waits for a request's head as long as the client likes, for a reader as long as it does not read, and beyond
 `limit_concurrency` it refuses those who come and keeps those who are silent. Here a connection has one request, which
 must come in time, and an answer, which must be read in time; of too many connections the oldest is cut that has not
-asked yet, so that a probe is answered whoever else holds connections.
+asked yet, so that a probe is answered whoever else contains connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
 
-HEAD_PIECE_NBYTES = 1024  # of a head that are parsed at a time; h11 looks at its size only between two of them
+HEAD_PIECE_NBYTES = 1024  # of a head that are parsed at a time; h11 examines its size only between two of them
 LINGER_S, LINGER_NBYTES = 1.0, 1 << 16  # for the rest of a refused request: closing before it would lose the answer
 STREAM = b"text/event-stream"
 REFUSALS = {400: "this is no request of HTTP/1", 501: "this transfer encoding is not known"}
@@ -69,7 +69,7 @@ class OpenConnections(Struct):
 
 
 class BoundedConnection(H11Protocol):
-    """A connection with one request and its answer; made by uvicorn for each client."""
+    """A connection with one request and its answer; made by uvicorn for every client."""
 
     def __init__(self, *, opened: OpenConnections, **given: Any) -> None:
         super().__init__(**given)
@@ -109,7 +109,7 @@ class BoundedConnection(H11Protocol):
             self.transport.close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Return whether to stay open: who says that nothing more is asked may still wait for the answer."""
+        """Return whether to stay open: who states that nothing more is asked may still wait for the answer."""
         return self._is_asked and not self._streams
 
     def pause_writing(self) -> None:
@@ -169,7 +169,7 @@ class BoundedConnection(H11Protocol):
                 log.exception("the server could not answer")
 
     def _begin_answer(self, headers: dict[bytes, bytes]) -> None:
-        """Limit the time in which an answer is read; a stream ends when nobody reads it."""
+        """Limit the time in which an answer is read; a stream ends when no one reads it."""
         self._streams = headers.get(b"content-type", b"").startswith(STREAM)
         if not self._streams:
             self._set_deadline(self._limits.answer_s, self.shutdown)
@@ -202,7 +202,7 @@ class BoundedConnection(H11Protocol):
 
 
 async def _linger(receive: ASGIReceiveCallable) -> None:
-    """Read and drop some of a body that nobody wants, so that its client gets to read the answer."""
+    """Read and drop some of a body that no one wants, so that its client gets to read the answer."""
     nbytes = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):

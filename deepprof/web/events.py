@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 
 class EventFeed:
-    """Observes something while pages are open, and tells them what has changed; for one event loop.
+    """Observes something while pages are open, and shows them what has changed; for one event loop.
 
-    `observe` returns the data of each event, JSON without a line break. It is called every `interval_s` seconds, but
+    `observe` returns the data of every event, JSON without a line break. It is called every `interval_s` seconds, but
     not at all while no page is open.
     """
 
@@ -70,7 +70,7 @@ class EventFeed:
                 self._watching = None
 
     async def tell(self, last_id: str) -> AsyncIterator[bytes]:
-        """Yield the events after the one with the id `last_id`: of each kind the last alone."""
+        """Yield the events after the one with the id `last_id`: of every kind the last alone."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         if self._open == 1:
             await self._look()

@@ -68,7 +68,7 @@ def write_report(title: str, documents: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def write_index(title: str) -> bytes:
-    """Return the page of a server: its documents are asked for beside it, script and style at the server's root."""
+    """Return the page of a server: its documents are requested next to it, script and style at the server's root."""
     return (
         f"{_HEAD}<title>{_escape(title)} · DeepProf</title>\n"
         f'<link rel="stylesheet" href="/{STATIC}/{STYLE}">\n</head>\n{_BODY}'

@@ -1,4 +1,4 @@
-"""All documents of an analysis: written when they are asked for, or all that a page without a server needs."""
+"""All documents of an analysis: written when they are requested, or all that a page without a server needs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _InlineRegion(msgspec.Struct, frozen=True, kw_only=True):
 class PageDocuments:
     """The documents of an analysis by key: `session`, and those that it lists; and regions for Perfetto.
 
-    With `server` the page asks for more than the session lists: any iteration's timeline and region.
+    With `server` the page requests more than the session lists: any iteration's timeline and region.
     """
 
     def __init__(self, analysis: Analysis, *, server: bool = False, perfetto: str | None = None) -> None:
@@ -53,7 +53,7 @@ class PageDocuments:
 
     @cached_property
     def session(self) -> SessionDocument:
-        """What stands around all views."""
+        """What is around all views."""
         views = [view.describe(self.analysis) for view in VIEWS]
         written = write_session(self.analysis, views)
         return msgspec.structs.replace(written, server=self._server, perfetto=self._perfetto)
@@ -72,7 +72,7 @@ class PageDocuments:
             return None
 
     def cut(self, loop: int, iteration: int, from_ns: int | None = None, to_ns: int | None = None) -> bytes | None:
-        """Return a region as a gzipped trace: an iteration, or a stretch in ns since its start; None for none."""
+        """Return a region as a gzipped trace: an iteration, or a section in ns since its start; None for none."""
         if not 0 <= loop < len(self.analysis.loops):
             return None
         within = None if from_ns is None or to_ns is None else (from_ns, to_ns)
@@ -139,7 +139,7 @@ def write_documents(analysis: Analysis, *, most_nbytes: int | None = None) -> Ma
 
 
 def _without_missing(session: SessionDocument, kept: Mapping[str, bytes]) -> SessionDocument:
-    """Return a session that lists only the documents that are kept, and says so in a view that has none left."""
+    """Return a session that lists only the documents that are kept, and states so in a view that has none left."""
     views = []
     for view in session.views:
         there = [entry for entry in view.documents if entry.key in kept]

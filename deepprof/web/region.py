@@ -1,4 +1,4 @@
-"""A stretch of a recording as a trace for Perfetto: what runs in it, and what was found there."""
+"""A section of a recording as a trace for Perfetto: what runs in it, and what was found there."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ COMPRESSION = 6
 
 
 def cut_region(analysis: Analysis, loop: Loop, iteration: int, within: tuple[int, int] | None = None) -> bytes | None:
-    """Return one iteration of a loop, or what lies `within` it, as a gzipped trace of its rank; None if there is none.
+    """Return one iteration of a loop, or what is `within` it, as a gzipped trace of its rank; None if there is none.
 
-    `within` are begin and end in ns since the iteration's start; a stretch may begin before that, as its host does.
+    `within` are begin and end in ns since the iteration's start; a section may begin before that, as its host does.
     """
     rows = loop.iterations["index"].to_list()
     if iteration not in rows:

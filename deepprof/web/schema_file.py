@@ -28,7 +28,7 @@ def document_types() -> list[type[msgspec.Struct]]:
 
 
 def schema_text() -> str:
-    """Return the schema as it stands in the file."""
+    """Return the schema as it is in the file."""
     references, components = msgspec.json.schema_components(document_types(), ref_template="#/$defs/{name}")
     definitions = {name: _with_all_fields(schema) for name, schema in sorted(components.items())}
     schema = {"title": "Document", "anyOf": list(references), "$defs": definitions}

@@ -1,4 +1,4 @@
-"""The server of `deepprof view`: the page of one analysis, for who knows the token."""
+"""The server of `deepprof view`: the page of one analysis, for who has the token."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MAX_PORT = 65_535
 BACKLOG = 128
 CLOSING_S = 5.0
 CLOSING_TURNS = 5  # of the loop, until sockets just accepted are connections, and cut connections are closed
-HEADERS = [  # of every answer; each closes its connection, so that nobody waits for a client that only holds one
+HEADERS = [  # of every answer; each closes its connection, so that no one waits for a client that only contains one
     ("Cache-Control", "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),

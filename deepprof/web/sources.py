@@ -1,7 +1,7 @@
-"""Lines of code beside what they cost: of Python files that the trace names, if they are on this machine.
+"""Lines of code next to what they cost: of Python files that the trace names, if they are on this machine.
 
 A trace may name any file. What is shown is shown to whoever runs `deepprof view`, on this machine alone, and only
-regular Python files of a bearable size are read; a page that is sent to others holds no code.
+regular Python files of a bearable size are read; a page that is sent to others contains no code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state graph of an iteration as a picture (SVG) and for Graphviz (DOT), with the paper's Table III beside it."""
+"""The state graph of an iteration as a picture (SVG) and for Graphviz (DOT), with the paper's Table III next to it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 TIMES = "\u00d7"
 MARGIN, PANEL, LINE = 24.0, 250.0, 20.0
-LEAST_HEIGHT = 190.0  # of the graph: Table III stands beside it
+LEAST_HEIGHT = 190.0  # of the graph: Table III is next to it
 THINNEST, THICKEST = 1.0, 4.0  # of a curve
 NEW = 0.5  # of a transition begin an iteration: it is drawn dashed
 CHARS = 28  # of a title in its box
-# Okabe and Ito's colours, which people tell apart who do not see all colours.
+# Okabe and Ito's colours, which people distinguish who do not see all colours.
 STYLE = """
 svg { font: 12px system-ui, sans-serif; }
 text { fill: #1b1b1f; }
@@ -61,7 +61,7 @@ text { fill: #1b1b1f; }
 
 
 def draw_svg(document: StatesDocument, title: str) -> str:
-    """Return the picture: one file, readable in light and dark, that says in words what it shows."""
+    """Return the picture: one file, readable in light and dark, that states in words what it shows."""
     nodes, edges = document.nodes, document.edges
     chosen, labels = choose_edges(edges), [_label(edge) for edge in edges]
     boxes = place_nodes(nodes)
@@ -107,7 +107,7 @@ def write_dot(document: StatesDocument, title: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """Return a text as it stands between quotation marks in Graphviz's language."""
+    """Return a text as it is between quotation marks in Graphviz's language."""
     return printable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 

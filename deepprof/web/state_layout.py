@@ -1,6 +1,6 @@
-"""Where the states and transitions of a state graph stand: plain geometry, the same for the same graph.
+"""Where the states and transitions of a state graph are: plain geometry, the same for the same graph.
 
-The state that is entered most is in the middle of the others, which stand on an ellipse; up to three are on it all. A
+The state that is entered most is in the middle of the others, which are on an ellipse; up to three are on it all. A
 transition is a curve that bends to its left, so that the way back is another one. Labels are put where they cover
 neither a box nor another label; one without such a place is left out.
 """
@@ -27,7 +27,7 @@ ROUND = 3  # states on an ellipse without one in the middle
 BENDS = (0.16, 0.3, 0.44, 0.58, 0.72, -0.23, -0.37, -0.51, -0.65)
 CLEAR = 8.0  # between a curve and boxes that it does not belong to
 LOOP = 34.0  # how far a state's way to itself leaves its box
-ON_CURVE = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)  # where a label may stand
+ON_CURVE = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)  # where a label may be
 SHOWN = 0.985  # of all transitions: rarer ones are left out, unless a state had none without them
 
 Point = tuple[float, float]
@@ -69,7 +69,7 @@ class GraphCurve(Struct, frozen=True):
 
 
 def choose_edges(edges: Sequence[StateEdge]) -> list[int]:
-    """Return the rows of the transitions that are drawn, in their order: the most frequent, and two of each state."""
+    """Return the rows of the transitions that are drawn, in their order: the most frequent, and two of every state."""
     order = sorted(range(len(edges)), key=lambda row: (-edges[row].count, row))
     most = SHOWN * sum(edge.count for edge in edges)
     chosen, taken = set[int](), 0.0
@@ -125,7 +125,7 @@ def draw_curves(
 
 
 def _list_places(curve: GraphCurve, width: float) -> Iterator[GraphBox]:
-    """Yield where the label of a curve may stand, the best place first."""
+    """Yield where the label of a curve may be, the best place first."""
     yield from (GraphBox(*curve.at(t), width, LABEL_HEIGHT) for t in ON_CURVE)
 
 
@@ -151,7 +151,7 @@ def _bend(source: GraphBox, target: GraphBox, bend: float) -> tuple[Point, Point
 
 
 def _turn_back(box: GraphBox) -> tuple[Point, Point, Point, Point]:
-    """Return the curve of a state that follows itself: beside the corner that is farthest from the graph's middle."""
+    """Return the curve of a state that follows itself: next to the corner that is farthest from the graph's middle."""
     down = 1 if box.y > 0 else -1
     right = -1 if box.x < 0 else 1
     edge, corner = box.y + down * box.height / 2, box.x + right * box.width / 2

@@ -126,7 +126,7 @@ def _list_one(name: str, title: str) -> Callable[[Analysis], list[DocumentEntry]
 
 
 def choose_loops(analysis: Analysis) -> list[int]:
-    """Return the loop of each rank and device that takes most of its time, by number, the worst rank first."""
+    """Return the loop of every rank and device that uses most of its time, by number, the worst rank first."""
     numbers = {id(loop): number for number, loop in enumerate(analysis.loops)}
     longest = longest_loops(loop for loop in analysis.loops if loop.typical is not None)
     compared = [] if analysis.ranks is None else analysis.ranks.ranks.select("rank", "device").rows()
@@ -139,7 +139,7 @@ def choose_loops(analysis: Analysis) -> list[int]:
 
 
 def _find_slowest(loop: Loop) -> int | None:
-    """Return the index of the usual iteration that takes longest, None where there is none."""
+    """Return the index of the usual iteration that lasts longest, None where there is none."""
     usual = loop.usual
     row = usual["iteration_ns"].arg_max()
     return None if row is None else int(usual["index"][row])
@@ -234,7 +234,7 @@ def _of_all(write: Callable[[Analysis], Any]) -> Write:
 
 
 def _read_numbers(parts: Sequence[str], many: int) -> list[int]:
-    """Return so many whole numbers; raises `NoDocumentError` for anything else."""
+    """Return this many whole numbers; raises `NoDocumentError` for anything else."""
     if len(parts) != many or not all(part.isascii() and part.isdecimal() and len(part) < 19 for part in parts):
         raise NoDocumentError
     return [int(part) for part in parts]

@@ -91,9 +91,9 @@ def _find_representative(times: pl.DataFrame, loop: Loop) -> int | None:
 
 
 def _measure_layers(loop: Loop, layers: TraceLayers, stages: TraceStages, segments: DeviceSegments) -> pl.DataFrame:
-    """Return what each layer takes of a usual iteration of a loop, with the schema `LAYER_TIMES`.
+    """Return what each layer needs of a usual iteration of a loop, with the schema `LAYER_TIMES`.
 
-    TraceLayers without any event in it are left out, unless others lie within.
+    TraceLayers without any event in it are left out, unless others are within.
     """
     usual = _choose_iterations(loop, len(layers.name))
     own = _add_up(usual, layers, stages, segments)
@@ -132,7 +132,7 @@ def _choose_iterations(loop: Loop, layers: int) -> Int64s:
 
 
 def _add_up(usual: Int64s, layers: TraceLayers, stages: TraceStages, segments: DeviceSegments) -> Int64s:
-    """Return how long each layer itself took in each iteration, by `PASSES`: layers × iterations × passes."""
+    """Return how long each layer itself took in every iteration, by `PASSES`: layers × iterations × passes."""
     place = np.full(int(segments.iteration.max(initial=-1)) + 1, -1, np.int64)
     place[usual[usual < len(place)]] = np.flatnonzero(usual < len(place))
     at, length = place[segments.iteration], segments.length_ns
@@ -161,7 +161,7 @@ def _count_events(usual: Int64s, layers: TraceLayers, segments: DeviceSegments) 
 
 
 def _percentile(values: Int64s, percent: float) -> Int64s:
-    """Return a percentile over the iterations, 0 where there are none: for each layer."""
+    """Return a percentile over the iterations, 0 where there are none: for every layer."""
     if not values.shape[1]:
         return np.zeros(len(values), np.int64)
     return np.rint(np.percentile(values, percent, axis=1)).astype(np.int64)
@@ -170,7 +170,7 @@ def _percentile(values: Int64s, percent: float) -> Int64s:
 def _measure_stages(
     trace: Trace, loop: Loop, stages: TraceStages, segments: DeviceSegments, host: StageSegments | None
 ) -> pl.DataFrame:
-    """Return what each stage took of each iteration of a loop, with the schema `STAGE_TIMES`."""
+    """Return what each stage needed of every iteration of a loop, with the schema `STAGE_TIMES`."""
     of_events = np.append(np.where(stages.stage < 0, UNKNOWN, stages.stage), UNKNOWN)  # -1, no event, is the last
     if host is not None:
         segments = split_idle(segments, host.bounds)
@@ -195,19 +195,19 @@ def _measure_stages(
 
 
 def _add_up_stages(iteration: Int64s, stage: npt.NDArray[np.integer], amount: Int64s, many: int) -> Int64s:
-    """Return the sums for each iteration and stage, one row after the other; exact up to 2^53 ns, 104 days."""
+    """Return the sums for every iteration and stage, one row after the other; exact up to 2^53 ns, 104 days."""
     return np.bincount(iteration * len(STAGES) + stage, amount, many * len(STAGES)).astype(np.int64)
 
 
 def _find_stages(host: StageSegments, times: Int64s) -> npt.NDArray[np.int8]:
-    """Return the stage that the host is in at each time, -1 where it is not recorded."""
+    """Return the stage that the host is in at every time, -1 where it is not recorded."""
     at = np.searchsorted(host.bounds, times, side="right") - 1
     known = (at >= 0) & (at < len(host.stage))
     return np.where(known, host.stage[np.where(known, at, 0)], -1).astype(np.int8)
 
 
 def _measure_host(trace: Trace, loop: Loop, host: StageSegments | None, many: int) -> pl.Series:
-    """Return how long each stage took on the host, for each iteration and stage; null where it is not recorded."""
+    """Return how long each stage needed on the host, for every iteration and stage; null where it is not recorded."""
     if host is None or not len(host.stage):
         return pl.Series([None] * (many * len(STAGES)), dtype=pl.Int64)
     begin, end = find_host_windows(trace, loop, host)
@@ -220,7 +220,7 @@ def _measure_host(trace: Trace, loop: Loop, host: StageSegments | None, many: in
 
 
 def _count_kernels(trace: Trace, loop: Loop, stages: TraceStages, of_events: Int64s) -> tuple[Int64s, Floats]:
-    """Return how many kernels of each stage begin in each iteration, and how sure the stage of the work is."""
+    """Return how many kernels of every stage begin in every iteration, and how sure the stage of the work is."""
     work = trace.device_events.with_row_index("event").filter(
         (pl.col("device") == loop.device) & pl.col("activity").is_in(WORK_ACTIVITIES)
     )

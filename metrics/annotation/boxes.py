@@ -7,7 +7,7 @@ import polars as pl
 from deepprof.collectors.table_schema import TableSchema
 
 SIDES = ("host", "device")
-RECORDED_KINDS = ("operator", "kernel", "call")  # what the recorder wrote; the others say what it belongs to
+RECORDED_KINDS = ("operator", "kernel", "call")  # what the recorder wrote; the others state what it belongs to
 BOX_KINDS = ("iteration", "stage", "layer", "section", *RECORDED_KINDS)
 
 BOXES = TableSchema.of(

@@ -69,7 +69,7 @@ def cut_device(trace: Trace, loop: Loop, timeline: Timeline) -> DeviceSegments:
 
 
 def split_idle(segments: DeviceSegments, bounds: Int64s) -> DeviceSegments:
-    """Return the segments with idle ones of the host cut at sorted `bounds`, so that each lies between two of them."""
+    """Return the segments with idle ones of the host cut at sorted `bounds`, so that each is between two of them."""
     idle = segments.of_host
     row = np.searchsorted(segments.start[idle], bounds, side="right") - 1
     inside = (row >= 0) & (bounds < np.append(segments.end[idle], 0)[row])
@@ -88,13 +88,13 @@ def find_windows(loop: Loop) -> tuple[Int64s, Int64s]:
 
 
 def find_window(begin: Int64s, end: Int64s, times: Int64s) -> Int64s:
-    """Return in which of the sorted windows [`begin`, `end`) each time lies, -1 for none."""
+    """Return in which of the sorted windows [`begin`, `end`) each time is, -1 for none."""
     at = np.searchsorted(begin, times, side="right") - 1
     return np.where((at >= 0) & (times < np.append(end, 0)[at]), at, -1)
 
 
 def _find_running(work: pl.DataFrame, main: int, times: Int64s) -> Int64s:
-    """Return the row of `work` that runs at each time: on the main stream, else on the one with most events; or -1."""
+    """Return the row of `work` that runs at every time: on the main stream, else on the one with most events; or -1."""
     running, start, end = np.full(len(times), -1, np.int64), work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
     for mine in _split_streams(work["stream"].to_numpy(), main):
         within = _list_within(np.searchsorted(times, start[mine]), np.searchsorted(times, end[mine]))
@@ -104,21 +104,21 @@ def _find_running(work: pl.DataFrame, main: int, times: Int64s) -> Int64s:
 
 
 def _split_streams(stream: Int64s, main: int) -> list[Int64s]:
-    """Return the rows of each stream: the main one, then those with most rows."""
+    """Return the rows of every stream: the main one, then those with most rows."""
     rows = np.argsort(stream, kind="stable")
     parts = np.split(rows, np.flatnonzero(np.diff(stream[rows])) + 1) if len(rows) else []
     return sorted(parts, key=lambda part: (stream[part[0]] != main, -len(part), stream[part[0]]))
 
 
 def _list_within(first: Int64s, last: Int64s) -> Int64s:
-    """Return the places in the stretches [`first`, `last`), sorted by their first one, each once."""
+    """Return the places in the sections [`first`, `last`), sorted by their first one, each once."""
     reach = np.append(0, np.maximum.accumulate(last))[:-1]
     first = np.maximum(first, reach)
     return expand(first, np.maximum(first, last))
 
 
 def find_open(start: Int64s, end: Int64s, times: Int64s) -> Int64s:
-    """Return the row that is open at each time, the last begun one or else the one that lasts longest; -1 for none."""
+    """Return the row that is open at every time, the last begun one or else the one that lasts longest; -1 for none."""
     if not len(start):
         return np.full(len(times), -1, np.int64)
     reach = np.maximum.accumulate(end)

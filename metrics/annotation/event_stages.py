@@ -1,7 +1,7 @@
 """Which stage each device event is part of: as its launch was, or as the order of kernels has it.
 
 A kernel is part of the stage that launched it, however much later it runs; a collective is communication wherever it
-was launched. What is not known so is decided within iterations, from what is known around and from kernels' names.
+was launched. What is unknown so is decided within iterations, from what is available around and from kernels' names.
 
 The stage of a calling context follows from its name, its parents and the passes of autograd.
 """
@@ -53,12 +53,12 @@ FEW_KNOWN = 0.1  # of a loop's events: with fewer their order rests on the names
 BESIDE_KNOWN = 0.1  # what names of kernels weigh where autograd's operators are known
 UNDIFFERENTIATED = 0.1  # what it costs then to be anything but an update: autograd does not know the operator
 LOOP, COPY_IN = "loop over parameters", "copy in"
-DOUBTED = 3.0  # what it costs to leave what only the name of an operator says
+DOUBTED = 3.0  # what it costs to leave what only the name of an operator states
 SMALL_BODY, MANY_REPEATS = 16, 8  # kernels of a loop over parameters, and how often it runs at least
 MOSTLY_SEEN = 0.6  # of the kernels of a loop that are known from forward passes of others
 
 NONE = -1
-STATES = (*STAGES, "loss module", "none")  # of a context: a stage, loss whatever lies in it, or nothing
+STATES = (*STAGES, "loss module", "none")  # of a context: a stage, loss whatever is in it, or nothing
 _NUMBERS = {state: number for number, state in enumerate(STATES)}
 
 # The first family whose pattern fits is a kernel's own.
@@ -82,7 +82,7 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
 )
 NO_FAMILY = "other"
 FAMILY_NAMES = (*FAMILIES, NO_FAMILY, "copy in", "copy", "loop over parameters")
-_IMPOSSIBLE = 4.0  # of stages that kernels alone never tell: entered only beside such ones
+_IMPOSSIBLE = 4.0  # of stages that kernels alone never show: entered only next to such ones
 _ORDER = ("data loading", "forward", "loss", "backward", "optimizer")
 # How much speaks against each of `_ORDER`, in units of one step from a stage to the one that usually follows.
 _AGAINST: Mapping[str, tuple[float, ...]] = MappingProxyType(
@@ -106,7 +106,7 @@ _AGAINST: Mapping[str, tuple[float, ...]] = MappingProxyType(
 
 
 class TraceStages(Struct, frozen=True, eq=False):
-    """For each device event the number of its stage in `STAGES`, -1 for unknown, and how it is known (`EVIDENCE`).
+    """For each device event the number of its stage in `STAGES`, -1 for unknown, and how it is available (`EVIDENCE`).
 
     `of_slices` are the stages of what the host did, None where it recorded no more than calls.
     """
@@ -117,7 +117,7 @@ class TraceStages(Struct, frozen=True, eq=False):
 
 
 def find_stages(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None) -> TraceStages:
-    """Return the stage of each row of `Trace.device_events`; `tree` are its contexts, None where there is no code."""
+    """Return the stage of every row of `Trace.device_events`; `tree` are its contexts, None where there is no code."""
     found = _label_by_launch(trace, tree)
     for loop in sorted(loops, key=lambda each: -each.period):  # a shorter one on the same stream may be a part of it
         _label_in_iterations(found, trace, loop, tree)
@@ -165,7 +165,7 @@ def _of_launches(tree: ContextTree, contexts: _JudgedStages, slices: _JudgedStag
 
 
 def _label_in_iterations(found: TraceStages, trace: Trace, loop: Loop, tree: ContextTree | None) -> None:
-    """Decide what is not known of the events of a loop's device within its iterations."""
+    """Decide what is unknown of the events of a loop's device within its iterations."""
     events = trace.device_events.with_row_index("event")
     work = events.filter((pl.col("device") == loop.device) & pl.col("activity").is_in(WORK_ACTIVITIES))
     inside = _in_iterations(loop, work["start_ns"].to_numpy())
@@ -197,7 +197,7 @@ def _label_in_iterations(found: TraceStages, trace: Trace, loop: Loop, tree: Con
 def _find_evaluation(found: TraceStages, rows: Int64s, first: Int64s, end: Int64s) -> None:
     """Give forward passes at the end of some iterations, behind the optimizer, their stage: nothing goes backward.
 
-    Where most iterations end so, they begin at another place than people say.
+    Where most iterations end so, they begin at another place than people state.
     """
     stage = found.stage[rows]
     places = np.where(np.isin(stage, [BACKWARD, OPTIMIZER]), np.arange(len(rows)), -1)
@@ -214,12 +214,12 @@ def _find_evaluation(found: TraceStages, rows: Int64s, first: Int64s, end: Int64
 
 
 def _in_iterations(loop: Loop, start: Int64s) -> Bools:
-    """Return which of the sorted times `start` lie in an iteration."""
+    """Return which of the sorted times `start` are in an iteration."""
     return _mark(*_find_rows(loop, start), len(start))
 
 
 def _mark(first: Int64s, end: Int64s, many: int) -> Bools:
-    """Return which of `many` rows lie in one of the stretches [`first`, `end`)."""
+    """Return which of `many` rows are in one of the sections [`first`, `end`)."""
     inside = np.zeros(many + 1, np.int64)
     np.add.at(inside, first, 1)
     np.add.at(inside, end, -1)
@@ -260,7 +260,7 @@ def _are_operators(tree: ContextTree, events: Int64s) -> Bools:
 
 
 def _families_of(trace: Trace, main: pl.DataFrame, loop: Loop) -> Int8s:
-    """Return the family of each event of a main stream; loops over parameters are one of their own."""
+    """Return the family of every event of a main stream; loops over parameters are one of their own."""
     ids, place = np.unique(main["name_id"].to_numpy(), return_inverse=True)
     families: Int8s = _find_families(trace.names.gather(ids))[place]
     copy = (main["activity"] == "memcpy").to_numpy()
@@ -280,7 +280,7 @@ def _families_of(trace: Trace, main: pl.DataFrame, loop: Loop) -> Int8s:
 
 
 def _repeat(names: npt.NDArray[np.uint32], times: int) -> Bools:
-    """Return which of a row of names stand in a run of at least so many equal ones."""
+    """Return which of a row of names are in a run of at least this many equal ones."""
     if not len(names):
         return np.zeros(0, np.bool_)
     begins = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
@@ -289,7 +289,7 @@ def _repeat(names: npt.NDArray[np.uint32], times: int) -> Bools:
 
 
 def _find_rows(loop: Loop, start: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the first row of each iteration in sorted `start`, and the row after its last."""
+    """Return the first row of every iteration in sorted `start`, and the row after its last."""
     begin, until = find_windows(loop)
     first = np.searchsorted(start, begin)
     end = np.searchsorted(start, np.maximum(until, loop.table["end_ns"].to_numpy()))
@@ -297,14 +297,14 @@ def _find_rows(loop: Loop, start: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _number_kinds(stage: Int8s, evidence: Int8s, families: Int8s) -> Int64s:
-    """Return for each event its row in `_weigh_kinds`."""
+    """Return for every event its row in `_weigh_kinds`."""
     doubted = (evidence == NAMED).astype(np.int64)
     kinds: Int64s = ((stage.astype(np.int64) + 1) * 2 + doubted) * len(FAMILY_NAMES) + families
     return kinds
 
 
 def _weigh_kinds(weight: float) -> Floats:
-    """Return what speaks against each stage, by what is known of an event and by the family of its name.
+    """Return what speaks against each stage, by the data on an event and by the family of its name.
 
     `weight` is that of the families.
     """
@@ -338,7 +338,7 @@ def _label_beside(found: TraceStages, work: pl.DataFrame, rows: Int64s, start: I
 class _JudgedStages(Struct, frozen=True):
     """For each context, or slice, the number of its stage in `STAGES`, -1 where nothing speaks, and how sure it is.
 
-    What a function, a range, a module or autograd says is `certain`; what an operator's name says is not.
+    What a function, a range, a module or autograd states is `certain`; what an operator's name states is not.
     """
 
     stage: Int8s
@@ -346,7 +346,7 @@ class _JudgedStages(Struct, frozen=True):
 
 
 def judge_contexts(contexts: pl.DataFrame) -> _JudgedStages:
-    """Return the stage of each context of one rank; `contexts` has the columns of `CONTEXTS` and all rows."""
+    """Return the stage of every context of one rank; `contexts` has the columns of `CONTEXTS` and all rows."""
     parent, depth = read_places(contexts)
     named = name_stages(contexts)
     own = named["stage"].fill_null("none").replace_strict(_NUMBERS, return_dtype=pl.Int8).to_numpy().copy()
@@ -367,7 +367,7 @@ def judge_contexts(contexts: pl.DataFrame) -> _JudgedStages:
 
 
 def judge_slices(tree: ContextTree, contexts: _JudgedStages) -> _JudgedStages:
-    """Return the stage of each slice of the host: of its context, or forward in operators that went backward later.
+    """Return the stage of every slice of the host: of its context, or forward in operators that went backward later.
 
     Equal operators of one context may be of several passes; which of them went backward is known of each.
     """
@@ -383,7 +383,7 @@ def judge_slices(tree: ContextTree, contexts: _JudgedStages) -> _JudgedStages:
 
 
 def _combine(around: str, own: str, *, certain: bool) -> str:
-    """Return what a context is part of that lies in one that is part of `around`, and whose name says `own`.
+    """Return what a context is part of that is in one that is part of `around`, and whose name states `own`.
 
     Evaluation, saving, loading data and backward passes are whole: what they call is part of them. An optimizer may
     call the other stages, as its closure.
@@ -418,7 +418,7 @@ STRONG, WEAK = _tabulate(certain=True), _tabulate(certain=False)
 
 
 def _find_families(names: pl.Series) -> Int8s:
-    """Return for each name of a kernel the number of its family in `FAMILY_NAMES`."""
+    """Return for every name of a kernel the number of its family in `FAMILY_NAMES`."""
     name = pl.col("name").fill_null("")
     chosen = pl.coalesce(
         *(pl.when(name.str.contains(pattern)).then(pl.lit(family)) for family, pattern in FAMILIES.items()),

@@ -1,9 +1,8 @@
-"""The stages of a row of kernels of which some are known: what lies between, by what kernels are and what follows what.
+"""The stages of a row of kernels of which some are known: what is between, by what kernels are and what follows what.
 
 An iteration runs through its stages in their order (data loading, forward, loss, backward, optimizer), some of them
-several times (accumulation). Of all ways to place the stages that keep what is known, the cheapest one is taken: each
-step to another stage costs, and so does each kernel that is unusual in its stage (Viterbi's algorithm).
-"""
+several times (accumulation). Of all ways to place the stages that keep what is available, the cheapest one is taken:
+each step to another stage costs, and so does each kernel that is unusual in its stage (Viterbi's algorithm)."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ _STEPS: Mapping[tuple[str, str], float] = MappingProxyType(
     }
 )
 _ANY_STEP, _NO_STEP = 5.0, 0.0
-KEPT = 50.0  # what it costs to leave what is known
+KEPT = 50.0  # what it costs to leave what is available
 TURNS = 3  # an iteration is read between two like itself; the middle one counts
 MOST_STEPS = 60_000  # of one iteration: a longer one is read alone
 CELLS = 4_000_000  # of one array
@@ -60,7 +59,7 @@ STEPS = _weigh_steps()
 
 
 def fill(kinds: Int64s, first: Int64s, end: Int64s, costs: Floats) -> Int8s:
-    """Return the stage of each row, in `STAGES`; -1 outside all iterations.
+    """Return the stage of every row, in `STAGES`; -1 outside all iterations.
 
     `kinds` are rows of `costs`, which is an array of kinds × `STAGES`; iteration `i` has the rows [`first[i]`,
     `end[i]`), and no two have one in common. Equal iterations are decided once.

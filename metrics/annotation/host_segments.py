@@ -1,4 +1,4 @@
-"""The threads of the host cut into segments: which slice is the innermost open one at each time."""
+"""The threads of the host cut into segments: which slice is the innermost open one at every time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _ThreadSegments(Struct, frozen=True, eq=False):
 def cut_thread(slices: HostSlices, track: int) -> _ThreadSegments:
     """Return the segments of one thread; where nothing is open there is none."""
     rows = np.flatnonzero((slices.track == track) & (slices.end > slices.start))
-    # At one time the inner ones end first, then the outer ones begin first: parents stand before their children.
+    # At one time the inner ones end first, then the outer ones begin first: parents are before their children.
     time = np.concatenate([slices.end[rows[::-1]], slices.start[rows]])
     opened = np.concatenate([slices.parent[rows[::-1]], rows])
     order = np.argsort(time, kind="stable")

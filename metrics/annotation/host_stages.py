@@ -1,4 +1,4 @@
-"""Which stage the host is in at each time, and when iterations begin on it, before their kernels run."""
+"""Which stage the host is in at every time, and when iterations begin on it, before their kernels run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StageSegments(Struct, frozen=True, eq=False):
 def cut_host(known: TraceAnnotation, loop: Loop) -> StageSegments | None:
     """Return the stages of the threads that launch a loop's work: the main thread's, else those of the others.
 
-    What has no stage but lies between two of one stage is part of it; else it is `other`. None without such threads.
+    What has no stage but is between two of one stage is part of it; else it is `other`. None without such threads.
     """
     tree, slices = known.tree, known.stages.of_slices
     if tree is None or slices is None:
@@ -87,7 +87,7 @@ def _close(stage: Int8s) -> Int8s:
 def find_host_windows(trace: Trace, loop: Loop, host: StageSegments) -> tuple[Int64s, Int64s]:
     """Return begin and end of iterations on the host: from where it begins to load data, or else to launch.
 
-    One that the recording of the host does not have to its end is empty; only of the last one the end is not known.
+    One that the recording of the host does not have to its end is empty; only of the last one the end is unknown.
     An iteration without a launch that is known begins when its first kernel does.
     """
     start, until = find_windows(loop)
@@ -105,7 +105,7 @@ def find_host_windows(trace: Trace, loop: Loop, host: StageSegments) -> tuple[In
 
 
 def _find_launches(trace: Trace, loop: Loop, start: Int64s) -> Int64s:
-    """Return when the first kernel of each iteration was launched, where that is known, else when it began."""
+    """Return when the first kernel of every iteration was launched, where that is known, else when it began."""
     main = main_kernels(trace, loop.device, loop.stream)
     if main.is_empty():
         return start

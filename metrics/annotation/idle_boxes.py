@@ -1,4 +1,4 @@
-"""The waits of a device within the boxes of one iteration: how long, why, and in which box each lies."""
+"""The waits of a device within the boxes of one iteration: how long, why, and in which box each is."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _cut_waits(timeline: Timeline, begin: int, end: int) -> tuple[Int64s, Int64s
 
 
 def _find_innermost(wide: pl.DataFrame, start: Int64s, end: Int64s) -> Int64s:
-    """Return the number of the deepest box around each of a few stretches; the first box is around all."""
+    """Return the number of the deepest box around each of a few sections; the first box is around all."""
     begins, ends = wide["start_ns"].to_numpy(), wide["end_ns"].to_numpy()
     box, depth = (wide[name].to_numpy().astype(np.int64) for name in ("box", "depth"))
     found = np.full(len(start), box[0])

@@ -50,7 +50,7 @@ def box_device(known: TraceAnnotation, loop: Loop, segments: DeviceSegments, row
     """Return one iteration, the `row` of `Loop.table`, as the device ran it, with the schema `BOXES`.
 
     Without a `row` all iterations, but no more of them than stages and layers. Busy times of boxes add up, level by
-    level. What ran beside the main stream has a box where that one rested.
+    level. What ran next to the main stream has a box where that one rested.
     """
     wanted = segments.busy & (segments.event >= 0) & (segments.iteration >= 0)
     pieces = _join(segments, wanted if row is None else wanted & (segments.iteration == row))
@@ -192,7 +192,7 @@ def _make_boxes(pieces: _Pieces, side: str, known: TraceAnnotation, loop: Loop) 
 
 
 def _find_ends(changed: npt.NDArray[np.bool_], piece: Int64s, level: Int64s) -> Int64s:
-    """Return the piece after the last one of each box: where the path changes next at its level."""
+    """Return the piece after the last one of every box: where the path changes next at its level."""
     many, levels = changed.shape
     following = np.full((many + 1, levels), many, np.int64)
     places = np.where(changed, np.arange(many)[:, None], many)

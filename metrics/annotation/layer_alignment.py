@@ -1,4 +1,4 @@
-"""The operators of a trace matched with those of a dry run of the model, which knows their layers.
+"""The operators of a trace matched with those of a dry run of the model, which has their layers.
 
 The sequence of a forward pass comes once in each: in every iteration, for every micro-batch, and in part where a
 checkpoint is computed again. Between passes and in them there are operators of others: they stay without a layer.
@@ -30,10 +30,10 @@ INCIDENTAL = ("to", "to_copy", "detach", "alias", "lift_fresh")
 
 
 def align_layers(slices: HostSlices, names: pl.Series, layers: pl.DataFrame) -> Int64s:
-    """Return for each slice the row of `layers` that it is matched with, -1 for none.
+    """Return for every slice the row of `layers` that it is matched with, -1 for none.
 
     `names` are those of the trace, `layers` has the schema `LAYERS`. Only operators of forward passes have a row:
-    those that lie in no other one and in no backward node, unless the node computes a checkpoint again. Takes about
+    those that are in no other one and in no backward node, unless the node computes a checkpoint again. Uses about
     O(n) for a trace that repeats.
     """
     found = np.full(len(slices.start), -1, np.int64)
@@ -60,7 +60,7 @@ def _split(rows: Int64s, stretch: Int64s) -> list[Int64s]:
 def _find_made(
     found: Int64s, slices: HostSlices, operators: _ForwardOperators, names: pl.Series, nodes: Int64s
 ) -> Int64s:
-    """Return for each backward node the match of the forward operator that made it, or of the first in that; or -1."""
+    """Return for every backward node the match of the forward operator that made it, or of the first in that; or -1."""
     forward = find_forward(slices, names)[nodes]
     known = (forward >= 0) & (slices.rows["kind"] == "operator").to_numpy()[forward]
     own = np.where(operators.outermost[forward] >= 0, operators.outermost[forward], forward)
@@ -73,8 +73,8 @@ def _find_made(
 class _ModelTokens(Struct, frozen=True, eq=False):
     """Operators by number: the `tokens` of a trace and the `sequence` of a dry run.
 
-    `kept` are the places in the sequence of those that `finder` looks for; `passing` are the numbers of those that
-    come and go, `counts` says of each token whether it is neither one of them nor unknown.
+    `kept` are the places in the sequence of those that `finder` searches for; `passing` are the numbers of those that
+    come and go, `counts` states of every token whether it is neither one of them nor unknown.
     """
 
     tokens: Int64s
@@ -100,7 +100,7 @@ class _ModelTokens(Struct, frozen=True, eq=False):
         return np.where(places >= 0, np.append(self.kept, -1)[places], -1)
 
     def find_again(self, part: Int64s, near: int) -> Int64s:
-        """Return the rows of what a backward node runs, -1 where nothing says which of equal layers it is."""
+        """Return the rows of what a backward node runs, -1 where nothing states which of equal layers it is."""
         if near < 0:
             return np.full(len(part), -1, np.int64)
         key = part.tobytes(), near
@@ -155,10 +155,10 @@ def _describe_between(tokens: Int64s, places: Int64s, stretch: Int64s, passing: 
 
 
 class _ForwardOperators(Struct, frozen=True):
-    """Rows of slices that are operators of forward passes, in stretches that follow each other in time on one thread.
+    """Rows of slices that are operators of forward passes, in sections that follow each other in time on one thread.
 
-    `stretch` numbers them, ascending; of those that a backward node runs again there is a stretch a node, and `node` is
-    its row, -1 for all others. `outermost` is for each slice the row of such an operator, itself or around it, or -1.
+    `stretch` numbers them, ascending; of those that a backward node runs again there is a section a node, and `node` is
+    its row, -1 for all others. `outermost` is for every slice the row of such an operator, itself or around it, or -1.
     """
 
     rows: Int64s

@@ -37,17 +37,17 @@ NO_LAYER = (
     r"^(?:p?jit|pmap|xmap|shard_map|while|body|cond|branch_\d+_fun|scan|closed_call|core_call|remat|checkpoint|"
     r"rematted_computation|custom_[jv][vj]p_call\w*|xla_call|main|named_computation)?(?:\(.*\))?$"
 )
-DEEPEST = 64  # layers within each other; what lies deeper belongs to the one there
+DEEPEST = 64  # layers within each other; what is deeper belongs to the one there
 UNWRAPPED = 4  # such functions around each other
 LONGEST_NAME = 40  # characters of a kernel's name in that of a block
 FEWEST_REPEATS, SMALLEST_BLOCK = 3, 4  # of blocks that count as layers: how often, and of how many kernels
 
 
 class TraceLayers(Struct, frozen=True, eq=False):
-    """The layers of one rank as a tree, and the layer of each device event and of each slice of the host.
+    """The layers of one rank as a tree, and the layer of every device event and of every slice of the host.
 
-    `name`, `parent` (-1: of the first, the model, which holds all) and `source` (of `SOURCES`) are by layer, parents
-    first. Layer 0 is that of whatever belongs to none. `of_slices` is empty where layers are not known by the host.
+    `name`, `parent` (-1: of the first, the model, which contains all) and `source` (of `SOURCES`) are by layer, parents
+    first. Layer 0 is that of whatever belongs to none. `of_slices` is empty where layers are unknown by the host.
     """
 
     name: tuple[str, ...]
@@ -62,7 +62,7 @@ class TraceLayers(Struct, frozen=True, eq=False):
         return measure_depths(self.parent)
 
     def write_paths(self) -> list[str]:
-        """Return the name of each layer with those of the layers around it; the names of attributes with dots."""
+        """Return the name of every layer with those of the layers around it; the names of attributes with dots."""
         paths: list[str] = []
         between = SEPARATORS.get(self.source, "/")
         for name, parent in zip(self.name, self.parent.tolist(), strict=True):
@@ -86,7 +86,7 @@ def find_layers(
 
 
 def _read_contexts(tree: ContextTree, source: str, kind: str) -> TraceLayers:
-    """Return the layers that contexts of one kind are; backward contexts stand below their forward operator."""
+    """Return the layers that contexts of one kind are; backward contexts are below their forward operator."""
     contexts = tree.contexts.with_columns(
         name=_name_layers(tree.contexts["name"]) if kind == "scope" else pl.col("name")
     )
@@ -108,7 +108,7 @@ def _read_operators(trace: Trace, tree: ContextTree) -> TraceLayers:
 
 
 def _number_paths(layers: pl.DataFrame) -> tuple[Int64s, tuple[str, ...], Int64s]:
-    """Return the layer of each row of `LAYERS`, and the names and parents of layers; the model itself is layer 0."""
+    """Return the layer of every row of `LAYERS`, and the names and parents of layers; the model itself is layer 0."""
     own = (layers["layer"] == layers["layer_class"]).fill_null(value=False) & ~layers["layer"].str.contains(r"\.")
     numbers, found = {"": 0}, _LayerNodes()
     for path in layers["layer"].filter(~own).unique(maintain_order=True):
@@ -162,7 +162,7 @@ class _LayerNodes:
     def enter(self, around: int, name: str, *, again: bool) -> int:
         """Return the layer of a name within another one; with `again` that one, or one around it, of the same name.
 
-        Modules have names of their own: one that is around itself is run once more, by a checkpoint.
+        Modules have their own names: one that is around itself is run once more, by a checkpoint.
         """
         outer = around
         while again and outer > 0:
@@ -183,7 +183,7 @@ def _read_blocks(trace: Trace, loops: Sequence[Loop], stages: TraceStages) -> Tr
     """Return as layers the blocks that repeat within iterations; a block of the backward pass is the forward one's."""
     nodes, of_events = _LayerNodes(), np.zeros(trace.device_events.height, np.int64)
     for loop in loops:
-        first: dict[int, int] = {}  # of each forward block of so many repetitions the first layer
+        first: dict[int, int] = {}  # of every forward block of this many repetitions the first layer
         for block in _find_blocks(trace, loop, stages):
             backward = block.stage == BACKWARD and block.repeats in first
             begin = first[block.repeats] if backward else _enter_block(nodes, block.title, block.repeats)
@@ -196,7 +196,7 @@ def _read_blocks(trace: Trace, loops: Sequence[Loop], stages: TraceStages) -> Tr
 
 
 class _BlockEvents(Struct, frozen=True, eq=False):
-    """A block of a loop: the `event` rows of its kernels, and in which of its `repeats` each lies, from 0 on."""
+    """A block of a loop: the `event` rows of its kernels, and in which of its `repeats` each is, from 0 on."""
 
     repeats: int
     stage: int  # that of most of its kernels, -1 for none
@@ -234,7 +234,7 @@ def _enter_block(nodes: _LayerNodes, title: str, repeats: int) -> int:
 
 
 def _name_longest(kernels: pl.DataFrame, trace: Trace) -> str:
-    """Return the short name of the kernels that take most of the time of some."""
+    """Return the short name of the kernels that use most of the time of some."""
     times = kernels.group_by("name_id", maintain_order=True).agg(
         (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns")
     )

@@ -1,6 +1,6 @@
 """A sequence of tokens found again and again in a longer one, between others and with some left out or put in.
 
-A stretch of the longer one is taken from where several tokens in a row are those of the sequence as far as it goes;
+A section of the longer one is taken from where several tokens in a row are those of the sequence as far as it goes;
 behind a difference the nearest place where both agree again is sought (greedy resynchronisation). What is between two
 places and short is matched by its longest common subsequence. Nothing is matched by force.
 """
@@ -16,7 +16,7 @@ from msgspec import Struct
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 
-GRAM = 4  # tokens in a row that say where one is
+GRAM = 4  # tokens in a row that state where one is
 SURE = 8  # tokens in a row from which on a pass may begin in its middle, and fewest of a pass
 REACH = 64  # tokens behind a difference within which a pass goes on
 LOOK = 128  # tokens on which the choice behind a difference depends
@@ -242,7 +242,7 @@ def _keep_longest(places: Int64s, lengths: Int64s) -> tuple[int, Int64s]:
 
 
 def _hash_grams(tokens: Int64s, gram: int) -> UInt64s:
-    """Return a code for each `gram` tokens in a row."""
+    """Return a code for every `gram` tokens in a row."""
     codes = np.zeros(max(len(tokens) - gram + 1, 0), np.uint64)
     with np.errstate(over="ignore"):
         for shift in range(gram):
@@ -267,7 +267,7 @@ def _list_gaps(runs: Sequence[_Run], tokens: int, size: int) -> Iterator[tuple[i
 
 
 def _match_longest(tokens: Int64s, sequence: Int64s) -> Int64s:
-    """Return for each token its place in the longest common subsequence, -1 for none."""
+    """Return for every token its place in the longest common subsequence, -1 for none."""
     wide = np.zeros((len(tokens) + 1, len(sequence) + 1), np.int64)
     equal = tokens[:, None] == sequence[None, :]
     for row in range(len(tokens) - 1, -1, -1):

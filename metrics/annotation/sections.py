@@ -1,7 +1,7 @@
 """Sections: runs of tiny or equal boxes as one box, so that a person sees a few dozen at a time (Hotline, section 4).
 
-Boxes that can be grouped are siblings: children of one box on one side, in the order of time. All of them lie side by
-side in one array, in which every level (what a person sees at once) is a stretch. A round divides all levels that are
+Boxes that can be grouped are siblings: children of one box on one side, in the order of time. All of them are side by
+side in one array, in which every level (what a person sees at once) is a section. A round divides all levels that are
 too wide at once; sections that are too wide themselves are the levels of the next round.
 """
 
@@ -20,7 +20,7 @@ from deepprof.metrics.contexts.stacks import expand
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-REGROUPINGS = 6  # rounds that look for runs; then levels are only cut, so that no input makes a level a box deep
+REGROUPINGS = 6  # rounds that search for runs; then levels are only cut, so that no input makes a level a box deep
 
 
 class _SiblingBoxes(Struct, frozen=True, eq=False):
@@ -51,14 +51,14 @@ class _BoxStretches(Struct, frozen=True, eq=False):
         return _BoxStretches(self.first[wanted], self.count[wanted], self.owner[wanted], self.length[wanted])
 
     def places(self) -> Int64s:
-        """Return the places of all siblings in them, stretch after stretch."""
+        """Return the places of all siblings in them, section after section."""
         return expand(self.first, self.first + self.count)
 
 
 def count_annotations(boxes: pl.DataFrame) -> int:
     """Return how many of the boxes (`BOXES`) are annotations: iterations, stages, layers, sections.
 
-    What was recorded (operators, kernels, calls) is what they stand for, and does not count; a section within a section
+    What was recorded (operators, kernels, calls) is what they represent, and does not count; a section within a section
     neither: it is a page of the outer one.
     """
     kind = boxes["kind"].cast(pl.String)
@@ -121,7 +121,7 @@ def _find_sections(siblings: _SiblingBoxes, levels: _BoxStretches, ratio: float 
         tiny = siblings.length[places] < ratio * levels.length[level]
         begins = _begin_runs(siblings.title[places], tiny, starts)
         runs = np.add.reduceat(begins, starts, dtype=np.int64)
-        begins |= (runs == 1)[level]  # one section of all would help nobody
+        begins |= (runs == 1)[level]  # one section of all would help no one
     begins = _begin_parts(begins, starts, level, most)
     first = np.flatnonzero(begins)
     owner, count = level[first], np.diff(first, append=len(places))
@@ -145,7 +145,7 @@ def _begin_runs(title: Int64s, tiny: Bools, starts: Int64s) -> Bools:
 
 
 def _begin_parts(begins: Bools, starts: Int64s, level: Int64s, most: int) -> Bools:
-    """Return which runs begin a part, up to `most` in each level; a level of no more runs has each as a part."""
+    """Return which runs begin a part, up to `most` in every level; a level of no more runs has each as a part."""
     number = np.cumsum(begins)
     number = number - number[starts][level]
     runs = np.add.reduceat(begins, starts, dtype=np.int64)
@@ -212,7 +212,7 @@ def _insert(boxes: pl.DataFrame, parent: Int64s, sections: pl.DataFrame) -> pl.D
 
 
 def place_in_preorder(parent: Int64s, depth: Int64s, first: Int64s) -> Int64s:
-    """Return the row of each box where parents come before their children, and siblings in the order of `first`."""
+    """Return the row of every box where parents come before their children, and siblings in the order of `first`."""
     size = add_up(np.ones(len(parent), np.int64), parent, depth)
     order = np.lexsort((first, parent))
     before = np.cumsum(size[order]) - size[order]

@@ -1,4 +1,4 @@
-"""What the names of ranges, functions, modules and operators say of the stage that they are part of."""
+"""What the names of ranges, functions, modules and operators state of the stage that they are part of."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
 )
 CAMEL = r"([a-z0-9])([A-Z])"
 BETWEEN_WORDS = r"[\s-]+"  # the same as an underscore is
-PERHAPS = r"(?i)(?:^|_)maybe_"  # a function that looks in each step whether there is something to do
+PERHAPS = r"(?i)(?:^|_)maybe_"  # a function that looks in every step whether there is something to do
 LOSS_FUNCTIONS = (
     r"(?:cross_entropy|nll_loss|mse_loss|l1_loss|bce|binary_cross_entropy|kl_div|ctc_loss|huber_loss|hinge_embedding_loss|"
     r"margin_ranking_loss|multi_margin_loss|multilabel|triplet_margin|cosine_embedding_loss|poisson_nll|gaussian_nll|soft_margin)"
@@ -75,7 +75,7 @@ OF_FRAMEWORKS = (
 DATA_FILE = r"(?i)(?:^|[/_])data_?(?:loader|set|module)s?\.py$"
 LOSS_CLASS = r"(?:Loss|Criterion|CrossEntropy)(?:_\d+)?$"
 NODE = r"^autograd::engine::evaluate_function|Backward\d*(?:, seq = .*)?$|^torch::autograd::AccumulateGrad"
-# Of ranges only: operators lie in a node that says so for certain.
+# Of ranges only: operators are in a node that states so for certain.
 BACKWARD_OPERATOR = r"_backward(?:_\w+)?$"
 LOSS_OPERATOR = rf"(?i)^(?:aten::)?_?{LOSS_FUNCTIONS}"
 OPTIMIZER_OPERATOR = r"^(?:aten::)?_(?:fused_(?:adam|sgd|adagrad)|amp_(?:foreach_non_finite|update_scale)|foreach_)"
@@ -167,7 +167,7 @@ def _is_certain(kind: str) -> pl.Expr:
 
 
 def _read_words(rows: pl.DataFrame, wanted: pl.Expr) -> pl.Series:
-    """Return the stage that the words of the `wanted` names mean; words are looked for in few of all names."""
+    """Return the stage that the words of the `wanted` names mean; words are searched for in few of all names."""
     numbered = rows.with_row_index("row").filter(wanted)
     has = numbered.with_columns(_have_word(words).alias(f"has {stage}") for stage, words in WORDS.items())
     meant = has.select("row", stage=_meant_by_words())

@@ -13,13 +13,13 @@ LONGEST = 120  # characters of a title: two lines of a narrow page
 
 Rules = Iterable[tuple[str, str]]  # patterns, and what takes the place of all that matches
 
-_NOTHING = ("type", "module", "builtins", "<unknown>")  # owners that say nothing about what they own
+_NOTHING = ("type", "module", "builtins", "<unknown>")  # owners that state nothing about what they own
 _TRACED = r"^\$(?:(.+\.py|<[^<>]*>):\d+|(\S+)) (.+)$"  # JAX writes $train.py:12 step and $builtins isinstance
 _BUILT_IN = r"^<built-in (?:method|function) (.*?)(?: of (\S+) object(?: at 0x[0-9a-fA-F]+)?)?>$"
 _DESCRIPTOR = r"^<(?:method|slot wrapper) '([^']*)' of '([^']*)' objects>$"
 _NAMELESS = r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL__N_\w*"
 
-# A character is asked for after what goes, so that a name that is nothing else stays.
+# A character is requested after what goes, so that a name that is nothing else stays.
 _OPERATORS: Rules = (
     (r"^nn\.Module: (.)", "${1}"),
     (r"^autograd::engine::evaluate_function: (.)", "${1}"),
@@ -47,7 +47,7 @@ _KERNELS: Rules = (
     (r"^(?:typename )?(?:std::)?enable_if<.*?>::type (\S)", "${1}"),
     (rf"\b(?:at|c10|torch|std)::(?:(?:[a-z_]\w*|{_NAMELESS})::)*", ""),
     (rf"(?:{_NAMELESS})::", ""),
-    (  # of libraries the first name stays: it tells cuDNN's kernels from PyTorch's
+    (  # of libraries the first name stays: it shows cuDNN's kernels from PyTorch's
         r"::(?:(?:detail|internal|impl|kernels?|device|ops|cnn|engines_precompiled|tensor_operation|cuda_cub|__\d+"
         r"|(?:CUB|THRUST)_\w+)::)+",
         "::",
@@ -79,7 +79,7 @@ def shorten_kernels(names: pl.Series) -> pl.Series:
 
 
 def _map_distinct(names: pl.Series, make: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """Return what `make` returns for each name; every distinct one is given to it once."""
+    """Return what `make` returns for every name; every distinct one is given to it once."""
     distinct = names.unique().drop_nulls().cast(pl.String)
     short = pl.DataFrame({"name": distinct, "short": make(distinct)})
     fitted = short.select("name", title=_fit(pl.when(pl.col("short") == "").then("name").otherwise("short")))
@@ -122,7 +122,7 @@ def _take_apart(name: pl.Expr, *patterns: str) -> tuple[pl.Expr, pl.Expr]:
 
 
 def _name_file(path: pl.Expr) -> pl.Expr:
-    """Return the last part of a path of any system; null where it says nothing."""
+    """Return the last part of a path of any system; null where it states nothing."""
     return pl.when(~path.is_in(_NOTHING)).then(path.str.extract(r"([^/\\]+)[/\\]*$"))
 
 

@@ -1,4 +1,4 @@
-"""What is known of one trace's stages and layers, beside the trace and its contexts."""
+"""What is known of one trace's stages and layers, next to the trace and its contexts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def annotate(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None) -> T
 
 
 def place_events(known: TraceAnnotation | None, many: int) -> pl.DataFrame:
-    """Return `stage` and the path of the `layer` of each of `many` device events; null where it is not known."""
+    """Return `stage` and the path of the `layer` of each of `many` device events; null where it is unknown."""
     stage, layer = np.full(many, -1), np.zeros(many, np.int64)
     paths = [""]
     if known is not None:

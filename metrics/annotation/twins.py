@@ -16,7 +16,7 @@ SECTION = BOX_KINDS.index("section")
 
 
 def find_twins(boxes: pl.DataFrame) -> Int64s:
-    """Return for each box the one of the same stage or layer on the other side, -1 for none.
+    """Return for every box the one of the same stage or layer on the other side, -1 for none.
 
     `boxes` have `parent` (a row), `depth`, `side`, `kind` (a number of `BOX_KINDS`) and `title`; each iteration has its
     host and its device after each other. Boxes are paired by the titles of what is around them, sections left out, and

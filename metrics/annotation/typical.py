@@ -37,7 +37,7 @@ def box_whole_iteration(known: TraceAnnotation, loop: Loop, timeline: Timeline, 
 
 
 def _put_together(sides: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return tables of boxes as one, with the numbers of each after those of the ones before."""
+    """Return tables of boxes as one, with the numbers of every after those of the ones before."""
     before = np.cumsum([0, *(side.height for side in sides)])
     shifted = (
         side.with_columns((pl.col("box", "parent") + int(first)).cast(pl.UInt32))

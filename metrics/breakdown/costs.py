@@ -13,7 +13,7 @@ from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import NOTHING, Spans, covered, intersect, union
 
-OUTLIER = 1.5  # times the median: an iteration that takes longer is not typical of the loop
+OUTLIER = 1.5  # times the median: an iteration that lasts longer is not typical of the loop
 
 
 class Cost(Struct, frozen=True):
@@ -65,7 +65,7 @@ def mean_of(loop: Loop, *columns: str) -> float:
 
 
 def mean_parts(loop: Loop) -> dict[str, float]:
-    """Return what a usual iteration spends on each part in ns, as the table shows it; empty where there is none."""
+    """Return what a usual iteration spends on every part in ns, as the table shows it; empty where there is none."""
     rows = loop.usual
     if rows.is_empty() or loop.parts.is_empty():
         return {}
@@ -86,7 +86,7 @@ def spans_of_parts(loop: Loop, parts: Sequence[str]) -> Spans:
 def without_own_gaps(loop: Loop, parts: Sequence[str]) -> float:
     """Return the mean time of idle `parts` per usual iteration that a device with a full queue would not have, in ns.
 
-    Between two kernels a device takes time itself, so that one that gets its work early is idle for a moment, too.
+    Between two kernels a device uses time itself, so that one that gets its work early is idle for a moment, too.
     """
     lost = spans_of_parts(loop, parts)
     if loop.timeline is None or not lost.total_ns:

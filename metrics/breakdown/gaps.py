@@ -26,7 +26,7 @@ STREAM_WAIT = "Wait Event"  # a stream waits for another one; in other synchroni
 HELD_BACK_NS = 100_000  # work that is queued on an idle device so long is not late by the device's own slowness
 BETWEEN_NS = 1_000  # from one kernel to the next of a full queue, where the trace shows too few of them: NVIDIA's
 MIN_BETWEEN = 10  # pairs of such kernels
-LATE_NS = 5_000_000  # drivers that gather work before they submit it (WDDM, WSL) take 0.2 to 2 ms
+LATE_NS = 5_000_000  # drivers that gather work before they submit it (WDDM, WSL) use 0.2 to 2 ms
 ON_IDLE = 0.8  # of the time from a launch to its begin: the device was idle, so that nothing of it was in the way
 HANDOFF_NS = 50_000  # from the end of work on one stream to the begin of work on another that waited for it
 
@@ -95,7 +95,7 @@ def find_gaps(work: pl.DataFrame) -> Endings:
 
 
 def end_gaps(start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Return until when there was work up to each event, of those sorted by start, and the rows that end a gap."""
+    """Return until when there was work up to every event, of those sorted by start, and the rows that end a gap."""
     reach = np.maximum.accumulate(end) if len(end) else end
     return reach, np.flatnonzero(start[1:] > reach[:-1]) + 1
 
@@ -172,7 +172,7 @@ def _ready_ns(gaps: Endings) -> Int64s:
 
 
 def _queued_since(gaps: Endings) -> Int64s:
-    """Return since when work is queued and ready in each gap; the begin of the gap if earlier or unknown."""
+    """Return since when work is queued and ready in every gap; the begin of the gap if earlier or unknown."""
     ready, begun = _ready_ns(gaps), np.clip(gaps.launch_ns, gaps.start, gaps.end)
     return np.where(gaps.linked & (ready >= gaps.start), np.clip(ready, begun, gaps.end), gaps.start)
 

@@ -41,12 +41,12 @@ HELD_NS = 100_000  # an asynchronous copy returns after 5 to 20 µs; a longer on
 class HostStates(Struct, frozen=True, eq=False):
     """Spans in which the launching threads do something other than launch, and when their calls begin (sorted).
 
-    `waiting` is inside calls that wait for the device. `other` holds pauses that are too long for launching, and the
+    `waiting` is inside calls that wait for the device. `other` contains pauses that are too long for launching, and the
     building of code and graphs. `without` is the time before the threads' first call and after the last. `first_use`
-    and `blocked` are inside calls that take far longer than others of their name (`long_calls`). In `captures`, which
+    and `blocked` are inside calls that last far longer than others of their name (`long_calls`). In `captures`, which
     are in `other`, too, what is launched becomes part of a graph and does not run. `recorder` is the profiler's work.
-    `threads` lists the launching threads. `recorded` is the time from the first record of each thread, of any kind, to
-    its last. `unrecorded` is the rest, where that is so much that the records do not show what the host did.
+    `threads` lists the launching threads. `recorded` is the time from the first record of every thread, of any kind, to
+    its last. `unrecorded` is the rest, where that is this much that the records do not show what the host did.
     """
 
     threads: pl.DataFrame
@@ -111,7 +111,7 @@ def _find_other_work(trace: Trace, calls: pl.DataFrame, threads: pl.DataFrame) -
 
 
 def _feeding_threads(launches: pl.DataFrame) -> pl.DataFrame:
-    """Return process and thread of each thread that launches a good part of what the busiest one launches."""
+    """Return process and thread of every thread that launches a good part of what the busiest one launches."""
     threads = launches.group_by("process", "thread", maintain_order=True).agg(pl.col("kernels").sum())
     return threads.filter(pl.col("kernels") >= FEEDS * pl.col("kernels").max()).select("process", "thread")
 
@@ -122,7 +122,7 @@ def on_threads(rows: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_recorded(trace: Trace, threads: pl.DataFrame) -> Spans:
-    """Return the time from the first to the last record of each thread: calls, operators, functions and ranges."""
+    """Return the time from the first to the last record of every thread: calls, operators, functions and ranges."""
     columns = ("process", "thread", "start_ns", pl.col("end_ns").fill_null(pl.col("start_ns")))
     ranges = trace.annotations.filter(pl.col("side") == "host")
     rows = pl.concat([each.select(columns) for each in (trace.host_events, ranges)])

@@ -1,4 +1,4 @@
-"""Calls that take far longer than others of their name: those that use something for the first time, and blocked ones.
+"""Calls that last far longer than others of their name: those that use something for the first time, and blocked ones.
 
 Either takes milliseconds in a call that otherwise returns in microseconds. A first use loads code or starts a library,
 and happens once; a blocked call waits for something that the trace does not show, such as a lock, and may happen again.
@@ -12,10 +12,10 @@ import polars as pl
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.names import rows_named
 
-FAR = 20  # times what calls of its name usually take: a launch that is profiled takes 5 to 60 µs
-LONG_NS = 300_000  # the least time of such a call: a call that only queues work takes 3 to 20 µs, profiled ones more
-FIRST_CALLS = 3  # of a name: they do not tell what the name usually takes
-LIBRARY_NS = 50_000_000  # an allocation or a free that takes longer starts a library: memory alone takes 0.1 to 10 ms
+FAR = 20  # times what calls of its name usually take: a launch that is profiled uses 5 to 60 µs
+LONG_NS = 300_000  # the least time of such a call: a call that only queues work uses 3 to 20 µs, profiled ones more
+FIRST_CALLS = 3  # of a name: they do not show what the name usually takes
+LIBRARY_NS = 50_000_000  # an allocation or a free that lasts longer starts a library: memory alone uses 0.1 to 10 ms
 ALLOCATOR = (
     r"(?i)^(?:cuda|hip|cu)(?:ext)?(?:malloc|free|mem(?:alloc|free|create|release|map|unmap|setaccess|address)"
     r"|host(?:alloc|malloc|free|register|unregister))"
@@ -25,7 +25,7 @@ BUILD = rf"{LOAD}|BeginCapture|GraphInstantiate|^nvrtcCompile|^hiprtcCompile"
 SYNCHRONIZE = "Synchronize"  # a wait of any length is what it is for
 COPY, UNWAITED = r"Mem(?:cpy|set)", "Async"
 QUEUES = rf"Launch|{COPY}|Event|StreamWait"  # what such calls do needs no library
-GRAPH = "Graph"  # its launch takes as long as it is large, and a copy that is no asynchronous one as long as the device
+GRAPH = "Graph"  # its launch lasts as long as it is large, and a copy that is no asynchronous one as long as the device
 
 
 def find_long_calls(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -83,7 +83,7 @@ def _are_first(trace: Trace, launches: pl.DataFrame, long: pl.DataFrame) -> pl.S
 
 
 def _load_code(launches: pl.DataFrame, long: pl.DataFrame) -> pl.Series:
-    """Return which of the long calls launch a kernel for the first time, and take long only then."""
+    """Return which of the long calls launch a kernel for the first time, and last long only then."""
     there = launches.filter(pl.col("correlation").is_in(long["correlation"].drop_nulls().implode()))
     again = there.filter(~pl.col("new"))["kernel"].unique()
     once = there.filter("new", ~pl.col("kernel").is_in(again.implode()))["correlation"]

@@ -25,7 +25,7 @@ LOCKS = (
 )
 # Of these, what only another thread can end: elsewhere a program that has nothing to do waits, too.
 HELD = r"^pthread_(?:mutex_\w*lock|rwlock_\w*lock|join)|\brun_backward\b"
-# Ranges of a thread that does hardly anything in them: PyTorch computes gradients in a thread of its own.
+# Ranges of a thread that does hardly anything in them: PyTorch computes gradients in its own thread.
 ENGINE = r"(?i)\bbackward\b"
 LITTLE = 0.1  # of such a range: its own thread's operators and calls
 WORDS = {"other": "call", "python": "frame", "range": "range"}  # category of a wait: word in a place

@@ -66,7 +66,7 @@ def _find_whole(iterations: pl.DataFrame) -> Spans:
 
 
 def _place(outside: Spans, inside: Spans) -> dict[str, int]:
-    """Return how much of the time outside lies before, between and after the iterations."""
+    """Return how much of the time outside is before, between and after the iterations."""
     lengths = outside.ends - outside.starts
     before, after = outside.ends <= inside.starts[0], outside.starts >= inside.ends[-1]
     return {

@@ -49,7 +49,7 @@ def _time_waiting(host: HostStates | None, start: Int64s, until: Int64s) -> Int6
 
 
 def _memory_at(trace: Trace, device: int, times: Int64s) -> pl.Series:
-    """Return the memory in use on the device at each time, null where nothing was recorded before it."""
+    """Return the memory in use on the device at every time, null where nothing was recorded before it."""
     known = trace.memory_events.filter((pl.col("device") == device) & pl.col("allocated_nbytes").is_not_null())
     at = np.searchsorted(known["time_ns"].to_numpy(), times, side="right") - 1
     if not known.height:

@@ -22,9 +22,9 @@ Int64s = npt.NDArray[np.int64]
 PAUSE_NS = 1_000_000  # between two runtime calls: frameworks dispatch an operator in 5 to 200 µs, profiled ones in 500
 USUAL_PAUSE = 0.95  # of the pauses between calls are no longer: where more are, the program launches that slowly
 FAR_PAUSE = 10  # times that: in a program that launches every 3 µs half a millisecond is no launching either
-FAST_PAUSE, FARTHEST_PAUSE = 0.75, 100  # times what so many are no longer than: host work among few, fast launches
+FAST_PAUSE, FARTHEST_PAUSE = 0.75, 100  # times what this many are no longer than: host work among few, fast launches
 SHORT_PAUSE_NS = 200_000  # an operator's dispatch, however short the others are
-PREPARING_NS = 5_000_000  # in an operator before its call: choosing an algorithm takes 1 to 3 ms, profiled with stacks
+PREPARING_NS = 5_000_000  # in an operator before its call: choosing an algorithm uses 1 to 3 ms, profiled with stacks
 PREPARES_NOTHING = rf"{SYNCHRONIZE}|{COPY}|{ALLOCATOR}|{BUILD}"  # calls for which an operator computes on the host
 
 

@@ -1,4 +1,4 @@
-"""Where in the program a set of spans lies: the host range, operator and Python frame around it."""
+"""Where in the program a set of spans is: the host range, operator and Python frame around it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deepprof.metrics.breakdown.host_states import on_threads
 from deepprof.metrics.names import rows_named
 from deepprof.metrics.spans import Spans, covered, intersect, union
 
-MIN_NAMED_SHARE = 0.5  # least share of the spans' time that lies in the named place
+MIN_NAMED_SHARE = 0.5  # least share of the spans' time that is in the named place
 ALL = 0.9  # of the time between the spans: a name that is open all the time is no place
 LIKELY = 12  # names examined closely
 MOST = 0.8  # of some time: nearly all of it
@@ -27,7 +27,7 @@ Place = dict[str, int | str]
 
 
 def find_place(trace: Trace, spans: Spans, threads: pl.DataFrame | None = None) -> Place | None:
-    """Return the range, the operator and the Python frame that most of `spans` lies in, None where there is none.
+    """Return the range, the operator and the Python frame that most of `spans` is in, None where there is none.
 
     Of nested ones the shortest wins. Those on `threads` (process, thread) are preferred to the rest, of which those
     that wait do not count.
@@ -44,12 +44,12 @@ def find_place(trace: Trace, spans: Spans, threads: pl.DataFrame | None = None) 
 
 
 def find_own_place(trace: Trace, spans: Spans, threads: pl.DataFrame) -> Place | None:
-    """Return the range, the operator and the Python frame of `threads` that most of `spans` lies in."""
+    """Return the range, the operator and the Python frame of `threads` that most of `spans` is in."""
     return _find_names(trace, spans, lambda rows: on_threads(rows, threads))
 
 
 def measure_time_in(trace: Trace, spans: Spans, place: Place, word: str, threads: pl.DataFrame | None = None) -> int:
-    """Return how much of `spans` lies in the operator, frame or range (`word`) of a place, on `threads` if given."""
+    """Return how much of `spans` is in the operator, frame or range (`word`) of a place, on `threads` if given."""
     rows = dict(_kinds_of_places(trace))[word]
     named = rows.filter(pl.col("name_id").is_in((trace.names == place[word]).arg_true().implode()))
     own = named if threads is None else on_threads(named, threads)
@@ -73,7 +73,7 @@ def find_place_beside(trace: Trace, spans: Spans, threads: pl.DataFrame, within:
 
 
 def _find_names(trace: Trace, spans: Spans, select: Callable[[pl.DataFrame], pl.DataFrame]) -> Place | None:
-    """Return for each kind of place the name of the narrowest of the selected rows; None where there is none."""
+    """Return for every kind of place the name of the narrowest of the selected rows; None where there is none."""
     found = {word: _narrowest(select(rows), spans) for word, rows in _kinds_of_places(trace)}
     return {word: trace.name(name) for word, name in found.items() if name is not None} or None
 
@@ -131,7 +131,7 @@ def _narrowest(rows: pl.DataFrame, spans: Spans) -> int | None:
 
 
 def _tells(around: Spans, spans: Spans) -> bool:
-    """Return whether most of `spans` lies in `around`, and not nearly all of the time between them."""
+    """Return whether most of `spans` is in `around`, and not nearly all of the time between them."""
     first, last = spans.starts[:1], spans.ends[-1:]
     filled = int(covered(around, spans.starts, spans.ends).sum())
     between = int((last - first)[0]) - spans.total_ns
@@ -141,7 +141,7 @@ def _tells(around: Spans, spans: Spans) -> bool:
 
 
 def find_calls(trace: Trace, pattern: str, spans: Spans, threads: pl.DataFrame | None = None) -> Place | None:
-    """Return, as a place, the runtime call matching `pattern` that takes most time within `spans`.
+    """Return, as a place, the runtime call matching `pattern` that uses most time within `spans`.
 
     Only calls on `threads` (process, thread) count where they are given.
     """

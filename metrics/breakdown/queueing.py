@@ -28,7 +28,7 @@ LINKED = 0.9  # of the kernels: with fewer launch records it is unknown how far 
 def saved_without(loop: Loop, trace: Trace, removed: Spans) -> float | None:
     """Return by how many ns a usual iteration would be shorter if the device did not spend `removed`.
 
-    None if the trace does not record when the kernels were launched, or the stream has hardly any beside its copies.
+    None if the trace does not record when the kernels were launched, or the stream has hardly any next to its copies.
     """
     host = loop.timeline.host if loop.timeline is not None else None
     if host is None or loop.usual.is_empty():

@@ -1,7 +1,7 @@
 """The start of a program in a recording without iterations: what loads, starts or allocates there happens only once.
 
 Next to the calls that use something for the first time (`long_calls`), a start has calls that load code, allocations,
-and pauses in which libraries read their files. In iterations these may recur, and are causes of their own.
+and pauses in which libraries read their files. In iterations these may recur, and are their own causes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _find_early_calls(trace: Trace, calls: pl.DataFrame, until_ns: int) -> Spans
 def _find_start_pauses(trace: Trace, calls: pl.DataFrame, known: Spans) -> Spans:
     """Return the pauses of the threads in which most likely a library is read, though nothing is recorded.
 
-    They lie between two first uses (`known`), with no other call that queues work between these; the next one launches
+    They are between two first uses (`known`), with no other call that queues work between these; the next one launches
     a kernel for the first time.
     """
     work = trace.device_events["correlation"].drop_nulls().unique()

@@ -47,7 +47,7 @@ BY_HOST = (  # idle time that is shorter where the host is ahead
 WITHIN_CALLS = ("idle_first_use_ns", "idle_blocked_ns")  # even a call that launches
 WHOLE_GRAPH = 1_000  # kernels that a graph counts as: any large number
 
-FILLED_NS = 2_000_000  # a queue is filled when what is launched begins so much later: a short lead is soon lost again
+FILLED_NS = 2_000_000  # a queue is filled when what is launched begins this much later: a short lead is soon lost again
 NEVER = np.int64(1 << 61)
 
 
@@ -78,7 +78,7 @@ class Timeline(Struct, frozen=True, eq=False):
         return one_line(self, f"device {self.device}", segments, in_milliseconds(span))
 
     def split(self, starts: Int64s, ends: Int64s) -> dict[str, Int64s]:
-        """Return for each part how many nanoseconds of every window [start, end) belong to it; windows may overlap.
+        """Return for every part how many nanoseconds of every window [start, end) belong to it; windows may overlap.
 
         The sum over all parts is the length of the window within the device's span.
         """
@@ -109,7 +109,7 @@ class Timeline(Struct, frozen=True, eq=False):
         return replace(self, bounds=self.bounds[begin : end + 1], parts=self.parts[begin:end])
 
     def find_waits(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Return begin, end and part (of `PART_NAMES`) of each maximal stretch of one idle part, in order of time."""
+        """Return begin, end and part (of `PART_NAMES`) of every maximal section of one idle part, in order of time."""
         parts = self.parts.astype(np.int64)
         first = np.flatnonzero(np.append(True, parts[1:] != parts[:-1])[: len(parts)])
         until = np.append(first[1:], len(parts))[: len(first)]
@@ -126,13 +126,13 @@ class Timeline(Struct, frozen=True, eq=False):
 
     @property
     def totals_ns(self) -> dict[str, int]:
-        """The time of each part; the sum is the device's span."""
+        """The time of every part; the sum is the device's span."""
         lengths = np.diff(self.bounds)
         return {name: int(lengths[self.parts == number].sum()) for number, name in enumerate(PART_NAMES)}
 
 
 def _within(bounds: Int64s, lengths: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
-    """Return how much of `lengths`, each either its whole segment or 0, lies in every window."""
+    """Return how much of `lengths`, each either its whole segment or 0, is in every window."""
     if not len(lengths):
         return np.zeros(len(starts), np.int64)
     before = np.append(0, np.cumsum(lengths))
@@ -197,7 +197,7 @@ def _extent(work: pl.DataFrame) -> tuple[int, int]:
 
 
 def _busy_layers(work: pl.DataFrame) -> list[Spans]:
-    """Return the spans of each busy part, in the order of `BUSY_PARTS`."""
+    """Return the spans of every busy part, in the order of `BUSY_PARTS`."""
     start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
     kinds = work.select(kind=kind_of_work())["kind"].to_numpy()
     return [union(start[kinds == number], end[kinds == number]) for number in range(len(BUSY_PARTS))]
@@ -268,7 +268,7 @@ def _find_stalls(host: HostStates, idle: Spans) -> dict[str, Spans]:
 def _blocked_while_idle(calls: Spans, idle: Spans) -> Spans:
     """Return the time in which the device is idle for long within one of the calls.
 
-    A call may take long because it waits for the device, as for room in its queue: then hardly any idle time is in it.
+    A call may last long because it waits for the device, as for room in its queue: then hardly any idle time is in it.
     """
     inside = intersect(calls, idle)
     long = inside.ends - inside.starts >= LONG_NS
@@ -295,7 +295,7 @@ def _blame_waits(timeline: Timeline, waiting: Spans, busy: Spans, filled: Int64s
 
 
 def _submitted_late(gaps: Gaps, waiting: Spans, busy: Spans) -> Spans:
-    """Return when the driver holds queued work back from an idle device; `busy` is when the device works.
+    """Return when the driver contains queued work back from an idle device; `busy` is when the device works.
 
     Host and device are on one clock where work begins soon after its launch, or the host's waits end with the work.
     """
@@ -367,7 +367,7 @@ def _clip(painted: Painted, first: int, last: int) -> Painted:
 def find_due(idle: Spans, starts: Int64s, ends: Int64s, busy: Spans, filled: Int64s) -> Spans:
     """Return the idle time that is due to waits [start, end), that within them among it; waits are sorted, disjoint.
 
-    `idle` is when the device waits for the host, `busy` when it works: what of a wait lies in it is lead that the host
+    `idle` is when the device waits for the host, `busy` when it works: what of a wait is in it is lead that the host
     gives up. `filled` is when launches are made that find the queue filled, sorted.
     """
     if not idle.total_ns:

@@ -1,9 +1,9 @@
-"""Which forward operator each backward one belongs to, so that its time stands under the line that made it.
+"""Which forward operator each backward one belongs to, so that its time is under the line that made it.
 
 PyTorch gives a differentiable operator the number that its backward node will have. An operator that is not
 differentiable only reads the number of the next one that is, so of several with one number the last is meant, and of
 those within each other the outermost. A node of a function written in C++ has its number from no operator of its own
-name: those that only read it are steps of the function, which belongs to what lies around them.
+name: those that only read it are steps of the function, which belongs to what is around them.
 
 A gradient is added up (`AccumulateGrad`, which has no number) as soon as it is there: the engine runs that before all
 else, after the node that made the gradient. Where a collective hangs on it, it is of many gradients and of none.
@@ -30,7 +30,7 @@ NAMESPACE = r"^[\w:]*::|_"  # aten::_log_softmax is named as LogSoftmaxBackward0
 
 
 def find_forward(slices: HostSlices, names: pl.Series) -> Int64s:
-    """Return for each slice the row of the forward operator, if it is the outermost slice of a backward node, else -1.
+    """Return for every slice the row of the forward operator, if it is the outermost slice of a backward node, else -1.
 
     The forward operator begins before its backward node does: there are no circles. `names` are the trace's.
     """
@@ -124,7 +124,7 @@ def _lie_within(slices: HostSlices, found: npt.NDArray[np.bool_]) -> npt.NDArray
 
 
 def _leave_operators(slices: HostSlices, rows: Int64s) -> Int64s:
-    """Return for each row the innermost slice around that is no operator; the outermost one where all are."""
+    """Return for every row the innermost slice around that is no operator; the outermost one where all are."""
     operator = (slices.rows["kind"] == "operator").to_numpy()
     found = rows.copy()
     while (inner := np.flatnonzero(operator[found] & (slices.parent[found] >= 0))).size:
@@ -149,7 +149,7 @@ def _have_name(pairs: pl.DataFrame, numbered: pl.DataFrame, names: pl.Series) ->
 
 
 def _outermost(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that lie in no other one of their number and thread."""
+    """Return the rows that are in no other one of their number and thread."""
     key = ("process", "thread", "sequence", pl.col("forward_thread").fill_null(0) > 0)
     reach = pl.col("end").cum_max().shift(1).over(key, order_by="row")
     return rows.filter((pl.col("start") >= reach).fill_null(value=True))

@@ -19,11 +19,11 @@ from deepprof.metrics.spans import Spans, covered
 
 Floats = npt.NDArray[np.float64]
 
-SAMPLES = 2_000  # moments at which the host is looked at: shares are right to about a hundredth
+SAMPLES = 2_000  # moments at which the host is examined: shares are right to about a hundredth
 
 
 def blame_events(seen: LoopContexts, parts: Sequence[str]) -> Floats:
-    """Return for each context the time in ns of its events of busy `parts` within the usual iterations."""
+    """Return for every context the time in ns of its events of busy `parts` within the usual iterations."""
     events = with_names(seen.trace.device_events, seen.trace.names).with_columns(of=pl.Series(seen.tree.of_events))
     wanted = kind_of_work().is_in([BUSY_PARTS.index(part) for part in parts])
     mine = events.filter((pl.col("device") == seen.loop.device) & pl.col("activity").is_in(WORK_ACTIVITIES) & wanted)
@@ -32,7 +32,7 @@ def blame_events(seen: LoopContexts, parts: Sequence[str]) -> Floats:
 
 
 def blame_spans(seen: LoopContexts, spans: Spans, threads: pl.DataFrame | None) -> Floats:
-    """Return for each context at how many of `SAMPLES` moments of the spans a thread was in it, and in nothing within.
+    """Return for every context at how many of `SAMPLES` moments of the spans a thread was in it, and in nothing within.
 
     `threads` have `process` and `thread`; without them all threads of the host count.
     """

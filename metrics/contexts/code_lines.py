@@ -1,4 +1,4 @@
-"""Which line of whose code a context belongs to, and where most of something lies."""
+"""Which line of whose code a context belongs to, and where most of something is."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Place = dict[str, int | str]
 
-MOST = 0.5  # of an amount lies in the context that is named
-# Whose lines nobody means when asking for a line of a model: the framework's own, and Python's.
+MOST = 0.5  # of an amount is in the context that is named
+# Whose lines no one means when asking for a line of a model: the framework's own, and Python's.
 FRAMEWORKS = r"(?:^|/)(?:torch|torch_xla|jax|jaxlib|tensorflow|keras)/"
 STANDARD_LIBRARY = r"(?:^|/)lib/python3[^/]*/"
 INSTALLED = r"/(?:site|dist)-packages/"
@@ -25,7 +25,7 @@ OUTER_KINDS = ("range", "module", "operator")  # in a place: the innermost of ea
 
 
 def find_lines(contexts: pl.DataFrame) -> Int64s:
-    """Return for each context of a rank the Python function of user or library code that it is or lies in.
+    """Return for every context of a rank the Python function of user or library code that it is or is in.
 
     Where there is none, a function of the framework; -1 where no Python function with a file is around it. `contexts`
     has the columns of `CONTEXTS`, and all rows of a tree.
@@ -49,7 +49,7 @@ def is_internal() -> pl.Expr:
 def find_most(contexts: pl.DataFrame, own: Floats) -> int | None:
     """Return the innermost context with at least `MOST` of an amount, of which `own` is what each has itself.
 
-    None where that is only a thread, or where it is not known.
+    None where that is only a thread, or where it is unknown.
     """
     parent, depth = read_places(contexts)
     whole = add_up(own, parent, depth)

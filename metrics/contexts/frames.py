@@ -11,7 +11,7 @@ from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import ACTIVITIES
 from deepprof.metrics.names import with_names
 
-# From the whole recording down to what ran on the device; `unattributed` stands for what no host record launched.
+# From the whole recording down to what ran on the device; `unattributed` represents what no host record launched.
 KINDS = (
     *("all", "thread", "python", "module", "operator", "range", "runtime", "scope", "native"),
     *(*ACTIVITIES, "unattributed"),
@@ -42,7 +42,7 @@ MODULE = r"^nn\.Module: (.*)$"
 SCOPE = r"^(.+)/$"  # as call stacks have name scopes of compiled programs
 TRANSPOSED = "transpose("  # how JAX begins the name scopes of backward passes
 ADDRESS = r" at 0x[0-9a-fA-F]+"  # of the object whose method it is: another one in every iteration
-# Markers that count, as ProfilerStep#12 and "step 12" do: every iteration would have a context of its own.
+# Markers that count, as ProfilerStep#12 and "step 12" do: every iteration would have its own context.
 COUNTED = r"(?i)(#|\b(?:step|iter|iteration|batch|epoch)[ _:=#-]*)\d+$"
 
 
@@ -59,7 +59,7 @@ def write_place(place: Mapping[str, int | str]) -> str:
 
 
 def read_frames(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame, with the schema `FRAMES`, of each row of `kind` (of `KINDS`) and `name`."""
+    """Return the frame, with the schema `FRAMES`, of every row of `kind` (of `KINDS`) and `name`."""
     name, kind = pl.col("name").fill_null(""), pl.col("kind")
     python, module = kind == "python", name.str.extract(MODULE, 1)
     traced = name.str.extract(TRACED, 1)
@@ -83,7 +83,7 @@ def read_frames(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def number_distinct(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
-    """Return the number of each row among the distinct ones, and these, in the order in which they first come."""
+    """Return the number of every row among the distinct ones, and these, in the order in which they first come."""
     distinct, columns = rows.unique(maintain_order=True), rows.columns
     numbered = distinct.with_row_index("number")
     numbers = rows.join(numbered, on=columns, how="left", nulls_equal=True, maintain_order="left")["number"]
@@ -91,7 +91,7 @@ def number_distinct(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
 
 
 def number_frames(rows: pl.DataFrame, names: pl.Series) -> tuple[pl.Series, pl.DataFrame]:
-    """Return the number of each row's frame, and the frames by number, with the schema `FRAMES`.
+    """Return the number of every row's frame, and the frames by number, with the schema `FRAMES`.
 
     `rows` have `kind` and `name_id`, `names` are those of the trace. Equal frames have one number, in the order in
     which they first come.

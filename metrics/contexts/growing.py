@@ -1,4 +1,4 @@
-"""Which context takes more and more: from iteration to iteration, or over the windows of a running job."""
+"""Which context uses more and more: from iteration to iteration, or over the windows of a running job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Amount = Literal["host_ns", "device_ns"]
 
 MIN_WINDOWS = 10
 MOST_WINDOWS = 60  # of more, neighbours are put together
-PRESENT = 0.8  # of the windows: a context that begins in fewer says nothing of passes
+PRESENT = 0.8  # of the windows: a context that begins in fewer states nothing of passes
 LEAST_SHARE = 0.05  # of the time in the last third of the windows
 CHANCE = 0.01  # for all contexts together
 STEADY = 0.6  # tau: a trend goes one way, mere variation does not
@@ -30,7 +30,7 @@ MOST_TESTED = 500
 
 
 class _GrowingContext(Struct, frozen=True):
-    """A context that takes more of `column` in each stage of a loop than in the one before; means per iteration."""
+    """A context that uses more of `column` in every stage of a loop than in the one before; means per iteration."""
 
     context: int
     column: str
@@ -62,7 +62,7 @@ def find_growing(seen: LoopContexts, column: str, least: float) -> _GrowingConte
 
 
 class RisingContext(Struct, frozen=True):
-    """A context, a row of `SentContexts.contexts`, that takes more of `amount` from window to window.
+    """A context, a row of `SentContexts.contexts`, that uses more of `amount` from window to window.
 
     `before_ns` and `after_ns` are medians of the first and the last third of the windows, in a pass of usual length;
     `share_ratio` is its share of all time in the last third.
@@ -79,14 +79,14 @@ class RisingContext(Struct, frozen=True):
 
     @property
     def growth_ns(self) -> float:
-        """How much more it takes."""
+        """How much more it needs."""
         return self.after_ns - self.before_ns
 
 
 def find_rising(sent: SentContexts, sums: pl.DataFrame) -> RisingContext | None:
     """Return the innermost context that carries the largest steady rise of host or device time, if there is one.
 
-    `sums` have a row for each window and node. The first window is left out: there programs compile and warm up.
+    `sums` have a row for every window and node. The first window is left out: there programs compile and warm up.
     """
     windows = _number_windows(sums)
     if windows is None:
@@ -107,7 +107,7 @@ def _number_windows(sums: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _count_passes(sent: SentContexts, sums: pl.DataFrame) -> Floats:
-    """Return how many passes of a program each window has, beside the usual window: 1 for that."""
+    """Return how many passes of a program each window has, next to the usual window: 1 for that."""
     counts = sent.count_windows(sums, 1 + int(sums["window"].max()))  # type: ignore[arg-type]
     own = sent.contexts.select(~is_left_out()).to_series().to_numpy()
     steady = counts[own & ((counts > 0).mean(axis=1) >= PRESENT)]
@@ -137,7 +137,7 @@ def _find(sent: SentContexts, sums: pl.DataFrame, passes: Floats, name: Amount) 
 
 
 def _rises(times: Floats, tests: int) -> bool:
-    """Return whether a series rises all along, and not by chance; so many are looked at."""
+    """Return whether a series rises all along, and not by chance; this many are examined."""
     trend: Trend | None = find_trend(times)
     if trend is None or trend.tau < STEADY or trend.growth < LEAST_GROWTH:
         return False

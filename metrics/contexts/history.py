@@ -13,7 +13,7 @@ from deepprof.metrics.contexts.sent import SentContexts, read_sent
 class ContextsOfRank(Struct, frozen=True, eq=False, dict=True):
     """The history of one rank's contexts.
 
-    `nodes` have `context`, `parent`, `kind`, `name` and `line`; `sums` a row for each window and node, with `time_ns`,
+    `nodes` have `context`, `parent`, `kind`, `name` and `line`; `sums` a row for every window and node, with `time_ns`,
     `window_ns`, `context`, `count`, `host_ns`, `device_count` and `device_ns`.
     """
 
@@ -29,5 +29,5 @@ class ContextsOfRank(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def table(self) -> pl.DataFrame:
-        """What contexts took in all windows together, with the schema `SENT`."""
+        """What contexts needed in all windows together, with the schema `SENT`."""
         return self.sent.measure(self.sums)

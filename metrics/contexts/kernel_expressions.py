@@ -1,6 +1,6 @@
 """Small expressions over the columns of a table, as users write them: `calls * mean_ns / nbytes`.
 
-Numbers, names of columns, + - * / and parentheses are all there is: whatever else Python knows is refused, and polars
+Numbers, names of columns, + - * / and parentheses are all there is: whatever else Python has is refused, and polars
 evaluates what remains.
 """
 

@@ -1,4 +1,4 @@
-"""How the kernels of each calling context were launched: means, for registers and blocks are no sums."""
+"""How the kernels of every calling context were launched: means, for registers and blocks are no sums."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEANS = ("registers", "shared_nbytes", "grid", "block")
 
 
 def measure_shapes(trace: Trace, tree: ContextTree) -> pl.DataFrame:
-    """Return how the kernels of each context were launched, with the schema `CONTEXT_SHAPES`, sorted by context.
+    """Return how the kernels of every context were launched, with the schema `CONTEXT_SHAPES`, sorted by context.
 
     A context without a recorded launch shape has no row: a trace has shapes only where it was read with `details`.
     """
@@ -39,7 +39,7 @@ def measure_shapes(trace: Trace, tree: ContextTree) -> pl.DataFrame:
 
 
 def _find_common(shapes: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Return for each context the most frequent value of a column, as `common_…`; the smallest of several."""
+    """Return for every context the most frequent value of a column, as `common_…`; the smallest of several."""
     counts = shapes.drop_nulls(column).group_by("context", column).len()
     ordered = counts.sort("context", "len", column, descending=[False, True, False])
     return ordered.unique("context", keep="first").select("context", pl.col(column).alias(f"common_{column}"))

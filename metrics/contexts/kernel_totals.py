@@ -96,7 +96,7 @@ def total_calls(calls: pl.DataFrame) -> pl.DataFrame:
 def find_place_of(calls: pl.DataFrame, tree: ContextTree, kernel: tuple[int, str], by: Amount) -> _LaunchPlace:
     """Return from where the kernel of a name and an activity was launched most, by number, time or bytes.
 
-    A place that is not known counts only where no other is.
+    A place that is unknown counts only where no other is.
     """
     own = calls.filter(name_id=kernel[0], activity=kernel[1])
     places = own.group_by("context").agg(calls=pl.len(), device_ns=pl.col("ns").sum(), nbytes=pl.col("nbytes").sum())

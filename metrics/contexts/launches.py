@@ -1,4 +1,4 @@
-"""From which slice of the host each device event was launched, or why nobody knows."""
+"""From which slice of the host each device event was launched, or why no one has."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def find_sites(trace: Trace, slices: HostSlices) -> LaunchSites:
 
 
 def _first_of_each(rows: pl.DataFrame, kind: str, key: str) -> pl.DataFrame:
-    """Return `key` and the row, named as its kind, of the first slice of a kind with each value of the key."""
+    """Return `key` and the row, named as its kind, of the first slice of a kind with every value of the key."""
     found = rows.with_row_index(kind).filter(pl.col("kind") == kind).select(key, pl.col(kind).cast(pl.Int64))
     return found.drop_nulls(key).unique(key, keep="first", maintain_order=True)
 
 
 def _find_operators(trace: Trace, slices: HostSlices) -> Int64s:
-    """Return for each operator that counts as a kernel (CPU fallback) its slice; their stream is their thread."""
+    """Return for every operator that counts as a kernel (CPU fallback) its slice; their stream is their thread."""
     keys = ("start_ns", "end_ns", "thread", "name_id")
     rows = slices.rows.with_row_index("row").select(*keys, pl.col("row").cast(pl.Int64))
     known = rows.with_columns(pl.col("thread").fill_null(0)).unique(keys, keep="first", maintain_order=True)

@@ -48,7 +48,7 @@ COLUMNS = (*MEANINGS, *IDLE_PARTS)
 
 
 def measure_contexts(trace: Trace, tree: ContextTree, timelines: Iterable[Timeline] = ()) -> pl.DataFrame:
-    """Return what each context took, with the schema `MEASURES` and a row per context.
+    """Return what each context needed, with the schema `MEASURES` and a row per context.
 
     `timelines` are those of the trace's devices; without them no idle time is attributed.
     """
@@ -60,7 +60,7 @@ def measure_contexts(trace: Trace, tree: ContextTree, timelines: Iterable[Timeli
 
 
 class Amounts(Struct, frozen=True, eq=False):
-    """What contexts took, by one of `COLUMNS`: the context, how much, and when it began, a row each time."""
+    """What contexts needed, by one of `COLUMNS`: the context, how much, and when it began, a row each time."""
 
     column: str
     context: Int64s
@@ -101,7 +101,7 @@ def _at_most(column: str) -> pl.Expr:
 
 
 def _of_slices(trace: Trace, tree: ContextTree) -> Iterator[Amounts]:
-    """Yield what the host did: its time without that of what lies within, and its calls."""
+    """Yield what the host did: its time without that of what is within, and its calls."""
     slices = tree.slices
     length, inner = slices.end - slices.start, slices.parent >= 0
     own = length.copy()

@@ -13,11 +13,11 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Numbers = TypeVar("Numbers", npt.NDArray[np.int64], npt.NDArray[np.float64])
 
-DEEPEST = 1_000  # levels, as Python allows; what lies deeper belongs to the context there
+DEEPEST = 1_000  # levels, as Python allows; what is deeper belongs to the context there
 
 
 class _NumberedPaths(Struct, frozen=True, eq=False):
-    """Contexts by number, parents before children, and the `context` of each slice.
+    """Contexts by number, parents before children, and the `context` of every slice.
 
     `parent` is the number of the context around, `frame` what the context is; both continue the contexts given.
     """
@@ -39,7 +39,7 @@ def measure_depths(parent: Int64s) -> Int64s:
 def number_paths(parent: Int64s, frame: Int64s, top: Int64s, first: int) -> _NumberedPaths:
     """Return the contexts of slices, numbered from `first` on.
 
-    `top` is for each slice the context of its thread, which is around those without a `parent`; a frame is a number.
+    `top` is for every slice the context of its thread, which is around those without a `parent`; a frame is a number.
     """
     depth, context, many = measure_depths(parent), top.copy(), int(frame.max(initial=0)) + 1
     found: list[Int64s] = [np.empty(0, np.int64)]
@@ -57,7 +57,7 @@ def number_paths(parent: Int64s, frame: Int64s, top: Int64s, first: int) -> _Num
 
 
 def add_up(own: Numbers, parent: Int64s, depth: Int64s) -> Numbers:
-    """Return for each node of a tree the sum of its row of `own` and of those of all nodes within it."""
+    """Return for every node of a tree the sum of its row of `own` and of those of all nodes within it."""
     whole = own.copy()
     for rows in reversed(list_levels(depth)[1:]):
         ordered = rows[np.argsort(parent[rows], kind="stable")]
@@ -75,7 +75,7 @@ def spread(found: Bools, parent: Int64s, depth: Int64s) -> Bools:
 
 
 def find_nearest(found: Bools, parent: Int64s, depth: Int64s) -> Int64s:
-    """Return for each node of a tree the innermost one that was found, itself or around it; -1 for none."""
+    """Return for every node of a tree the innermost one that was found, itself or around it; -1 for none."""
     nearest = np.where(found, np.arange(len(found)), -1)
     for rows in list_levels(depth)[1:]:
         missing = rows[nearest[rows] < 0]
@@ -90,6 +90,6 @@ def read_places(contexts: pl.DataFrame) -> tuple[Int64s, Int64s]:
 
 
 def list_levels(depth: Int64s) -> list[Int64s]:
-    """Return the rows of each depth, the outermost first."""
+    """Return the rows of every depth, the outermost first."""
     order = np.argsort(depth, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []

@@ -1,4 +1,4 @@
-"""What each context took in each iteration of a loop: growth, noise and warm-up have a place in the code."""
+"""What each context needed in every iteration of a loop: growth, noise and warm-up have a place in the code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ IN_LOOPS = TableSchema.of(
 
 
 class _TakenInWindows(Struct, frozen=True, eq=False):
-    """What contexts took in windows of time, a row for each window and context that has anything.
+    """What contexts needed in windows of time, a row for every window and context that has anything.
 
     `window` is the window's number; `whole` and `own` have a column for each of `COLUMNS`, with all within and without.
     """
@@ -56,7 +56,7 @@ class _TakenInWindows(Struct, frozen=True, eq=False):
 
 
 def measure_iterations(trace: Trace, tree: ContextTree, loop: Loop, timelines: Iterable[Timeline] = ()) -> pl.DataFrame:
-    """Return what contexts took in each iteration of a loop, with the schema `IN_ITERATIONS`.
+    """Return what contexts needed in every iteration of a loop, with the schema `IN_ITERATIONS`.
 
     What begins in an iteration counts in it. On devices only the loop's own one counts.
     """

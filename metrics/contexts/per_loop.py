@@ -1,4 +1,4 @@
-"""What each context took in a usual iteration of a loop, and what it took in early and in late ones."""
+"""What each context needed in a usual iteration of a loop, and what it needed in early and in late ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STAGE_ITERATIONS = 2  # at least: one alone may be anything
 
 
 class LoopContexts(Struct, frozen=True, eq=False, dict=True):
-    """The contexts of a loop's trace, with what they took in a usual iteration of it.
+    """The contexts of a loop's trace, with what they needed in a usual iteration of it.
 
     `table` has the columns of `CONTEXTS`, and of `MEASURES` as means per usual iteration. `stages` is an array of
     `STAGES` × contexts × `COLUMNS`: the means with all within in the first sixth of the usual iterations, the second …;
@@ -71,7 +71,7 @@ class LoopContexts(Struct, frozen=True, eq=False, dict=True):
 def read_loop_contexts(
     trace: Trace, tree: ContextTree, loop: Loop, timelines: Iterable[Timeline] = ()
 ) -> LoopContexts | None:
-    """Return what contexts took in the usual iterations of a loop, on its device; None where there are none."""
+    """Return what contexts needed in the usual iterations of a loop, on its device; None where there are none."""
     usual, many = loop.usual, tree.contexts.height
     if usual.is_empty():
         return None

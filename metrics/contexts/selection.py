@@ -21,7 +21,7 @@ def select_contexts(contexts: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """Return the contexts of one rank that a pattern leads to, from a table with the columns of `CONTEXTS`.
 
     Steps of the pattern, separated by " > ", are names with the wildcards of file names (`Linear_*`), one within the
-    other; `**` stands for any number of contexts. It may begin anywhere: `aten::conv2d` selects all convolutions,
+    other; `**` represents any number of contexts. It may begin anywhere: `aten::conv2d` selects all convolutions,
     `Linear_0 > **` a module with all within it.
     """
     parent, depth = read_places(contexts)

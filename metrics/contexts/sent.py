@@ -44,9 +44,9 @@ SENT = TableSchema.side_by_side("One calling context of a running job, with what
 
 
 class SentContexts(Struct, frozen=True, eq=False, dict=True):
-    """The contexts of what was sent, without what they took.
+    """The contexts of what was sent, without what they needed.
 
-    `contexts` has the schema `CONTEXTS`. `nodes` has for each node that was sent its `context`, as sent, and `number`,
+    `contexts` has the schema `CONTEXTS`. `nodes` has for every node that was sent its `context`, as sent, and `number`,
     the row of `contexts`; `parent` is by row of it the row of the node around, -1 for none.
     """
 
@@ -55,7 +55,7 @@ class SentContexts(Struct, frozen=True, eq=False, dict=True):
     parent: Int64s
 
     def measure(self, sums: pl.DataFrame) -> pl.DataFrame:
-        """Return what contexts took, with the schema `SENT`; `sums` have a row for each window and node."""
+        """Return what contexts needed, with the schema `SENT`; `sums` have a row for every window and node."""
         known = sums.group_by("context").agg(_bounded(name).sum() for name in AMOUNTS)
         own = np.stack([self._own(name, known.with_columns(window=0), 1)[:, 0] for name in AMOUNTS], axis=1)
         whole = add_up(own, *read_places(self.contexts))
@@ -96,8 +96,8 @@ def read_sent(nodes: pl.DataFrame, *, at_lines: bool = True) -> SentContexts:
     """Return the contexts of nodes: `context`, `parent` (0: none), `kind`, `name` and `line` of each, in any order.
 
     The line of a Python frame is the running one, so that two calls in a function are two contexts; unless `at_lines`
-    it is that on which the function begins, as in recordings. A node whose parent is not there, or that lies in
-    itself, stands in the second context.
+    it is that on which the function begins, as in recordings. A node whose parent is not there, or that is in
+    itself, is in the second context.
     """
     known = nodes.unique("context", keep="first", maintain_order=True)
     parent, lost = _find_parents(known)

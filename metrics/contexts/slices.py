@@ -1,4 +1,4 @@
-"""What the host had open: its functions, operators, ranges and calls as slices of time, nested on each thread."""
+"""What the host had open: its functions, operators, ranges and calls as slices of time, nested on every thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANKS = np.array([OUTER_FIRST.index(kind) if kind in OUTER_FIRST else -1 for kin
 
 
 class HostSlices(Struct, frozen=True, eq=False):
-    """The slices of a trace's host in the order of `order_slices`, a row each: parents stand before their children.
+    """The slices of a trace's host in the order of `order_slices`, a row each: parents are before their children.
 
     `rows` has `kind`, `name_id`, `process`, `thread`, what links need, and `event`, the row of `host_events`, null for
     a range, of which `annotation` is the row of `annotations`, null for others. `track` numbers the threads by their
@@ -58,7 +58,7 @@ def read_slices(trace: Trace) -> HostSlices:
 
 
 def _number_threads(rows: pl.DataFrame) -> Int64s:
-    """Return the number of each row's thread, in the order in which they first begin something."""
+    """Return the number of every row's thread, in the order in which they first begin something."""
     key = ["process", "thread"]
     threads = rows.group_by(key).agg(pl.col("start_ns").min()).sort("start_ns", *key).with_row_index("track")
     numbered = rows.join(threads, on=key, how="left", nulls_equal=True, maintain_order="left")

@@ -1,6 +1,6 @@
-"""Call stacks that recorders attach to rows: whose frames stand between a row and what is around it.
+"""Call stacks that recorders attach to rows: whose frames are between a row and what is around it.
 
-Of a row that lies in another one with a stack only the frames beyond the common outer part are put in. These are a
+Of a row that is in another one with a stack only the frames beyond the common outer part are put in. These are a
 chain. Equal stacks and equal chains are one, and of either there are few.
 """
 
@@ -19,13 +19,13 @@ Int64s = npt.NDArray[np.int64]
 
 DEEPEST_STACK = 256  # frames, the inner ones; those left out have one in their place
 LEFT_OUT = "(outer frames)"
-NAMELESS = "[Unknown]"  # what a recorder could not resolve says nothing
+NAMELESS = "[Unknown]"  # what a recorder could not resolve states nothing
 
 
 class FrameLists(Struct, frozen=True, eq=False):
     """Stacks, or chains: the frames of list `n` are `frame[begin[n]:begin[n + 1]]`, the outermost first.
 
-    `of_rows` is the list of each slice, then of each device event; -1 for none.
+    `of_rows` is the list of every slice, then of every device event; -1 for none.
     """
 
     begin: Int64s
@@ -36,7 +36,7 @@ class FrameLists(Struct, frozen=True, eq=False):
 def read_stacks(trace: Trace, slices: HostSlices) -> tuple[FrameLists, pl.Series]:
     """Return the stacks of a trace, and the texts of their frames by number.
 
-    Where Python functions were recorded as slices, stacks of the host say the same again. Only those of compiled
+    Where Python functions were recorded as slices, stacks of the host state the same again. Only those of compiled
     programs count then: they are of the time of compilation.
     """
     if trace.stacks.is_empty():
@@ -58,7 +58,7 @@ def read_stacks(trace: Trace, slices: HostSlices) -> tuple[FrameLists, pl.Series
 
 
 def _list_frames(known: pl.DataFrame) -> pl.DataFrame:
-    """Return `stack` and `text` of each frame, stack by stack, the outermost first."""
+    """Return `stack` and `text` of every frame, stack by stack, the outermost first."""
     frames = pl.col("frames").str.split(";").list.eval(pl.element().filter(~pl.element().is_in(["", NAMELESS])))
     listed = known.select("stack", text=frames)
     deep = pl.col("text").list.len() > DEEPEST_STACK
@@ -75,13 +75,13 @@ def kinds_of(texts: pl.Series) -> pl.Series:
 
 
 def _find_stacks(ids: pl.Series, known: pl.DataFrame) -> Int64s:
-    """Return the stack of each `stack_id`, -1 for none."""
+    """Return the stack of every `stack_id`, -1 for none."""
     rows = ids.cast(pl.UInt32).to_frame("stack_id").join(known, on="stack_id", how="left", maintain_order="left")
     return np.array(rows["stack"].cast(pl.Int64).fill_null(-1).to_numpy())
 
 
 def _find_events(trace: Trace, known: pl.DataFrame) -> Int64s:
-    """Return the stack of each device event, -1 for none; of several the last counts."""
+    """Return the stack of every device event, -1 for none; of several the last counts."""
     rows = trace.event_stacks.filter(pl.col("event") < trace.device_events.height)
     found = np.full(trace.device_events.height, -1, np.int64)
     found[rows["event"].to_numpy()] = _find_stacks(rows["stack_id"], known)

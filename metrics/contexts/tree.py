@@ -1,7 +1,7 @@
 """The calling context tree of a trace: what ran on the device, and on whose behalf.
 
 A context is a path of frames from a thread down to what it launched (DeepContext, section 4): equal paths are one
-context, however often they were taken. Backward operators stand under the forward operator that made them.
+context, however often they were taken. Backward operators are under the forward operator that made them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ CONTEXTS = TableSchema.side_by_side(
 class ContextTree(Struct, frozen=True, eq=False):
     """The calling contexts of one trace.
 
-    `contexts` has the schema `CONTEXTS`; `sites` says from where device events were launched; `of_slices` and
-    `of_events` are the context of each row of `slices` and of `Trace.device_events`. `forward` is for each row of
+    `contexts` has the schema `CONTEXTS`; `sites` states from where device events were launched; `of_slices` and
+    `of_events` are the context of every row of `slices` and of `Trace.device_events`. `forward` is for every row of
     `slices` that is a backward node the one of its forward operator, else -1.
     """
 
@@ -119,14 +119,14 @@ def _list_frames(trace: Trace, slices: HostSlices, texts: pl.Series) -> tuple[pl
 def _place_slices(
     slices: HostSlices, around: Int64s, frame: Int64s, backward: Bools, first: int
 ) -> tuple[ContextNodes, Int64s]:
-    """Return the contexts of slices, from number `first` on, and the one of each slice."""
+    """Return the contexts of slices, from number `first` on, and the one of every slice."""
     top = 1 + len(REASONS) + slices.track
     paths = number_paths(around, 2 * frame + backward, top, first)
     return ContextNodes(paths.parent, paths.frame // 2, paths.frame % 2 == 1), paths.context
 
 
 def _place_events(sites: LaunchSites, frame: Int64s, of_slices: Int64s, first: int) -> tuple[ContextNodes, Int64s]:
-    """Return the contexts of device events, from number `first` on, and the one of each event."""
+    """Return the contexts of device events, from number `first` on, and the one of every event."""
     around = 1 + sites.reason
     linked = sites.row >= 0
     around[linked] = of_slices[sites.row[linked]]

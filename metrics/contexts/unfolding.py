@@ -1,4 +1,4 @@
-"""Frames of stacks in front of contexts: compound frames while equal paths are found, contexts of their own then."""
+"""Frames of stacks in front of contexts: compound frames while equal paths are found, their own contexts then."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ContextNodes(Struct, frozen=True, eq=False):
 class _ChainedFrames(Struct, frozen=True, eq=False):
     """Frames with a chain of frames in front: a number from `first` on is that of a row of `frame` and `chain`.
 
-    A smaller number is a frame. `of_rows` is the number of each slice, then of each device event.
+    A smaller number is a frame. `of_rows` is the number of every slice, then of every device event.
     """
 
     first: int

@@ -1,4 +1,4 @@
-"""Two ways to look at a tree of contexts: from the threads down, and from what ran up to whoever called it."""
+"""Two ways to examine a tree of contexts: from the threads down, and from what ran up to whoever called it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Int64s = npt.NDArray[np.int64]
 
 
 class FlameTree(Struct, frozen=True, eq=False):
-    """Frames in each other with a value each; parents stand before their children, the first is around all.
+    """Frames in each other with a value each; parents are before their children, the first is around all.
 
-    `frames` has the schema `FRAMES`, `parent` is a row (0 for the first), `value` holds what lies within, too.
+    `frames` has the schema `FRAMES`, `parent` is a row (0 for the first), `value` contains what is within, too.
     """
 
     frames: pl.DataFrame
@@ -35,7 +35,7 @@ def look_down(contexts: pl.DataFrame, own: pl.Series) -> FlameTree:
 
 
 def look_up(contexts: pl.DataFrame, own: pl.Series) -> FlameTree:
-    """Return what took something itself, each frame once, with its callers within it, and theirs within them."""
+    """Return what used something itself, each frame once, with its callers within it, and theirs within them."""
     tree, values = look_up_by(contexts, own.to_frame())
     return FlameTree(tree.frames, tree.parent, values[:, 0])
 

@@ -23,7 +23,7 @@ SIZES = (256, 512, 1024, 2048, 4096, 8192)  # of square matrices
 CHUNK = 1 << 14  # elements of the triad that are done at once: its intermediate stays in a core's cache
 CACHES = 4  # times the last level's size that each array of the triad has
 SMALLEST_ARRAY, LARGEST_ARRAY = 64 << 20, 1 << 30
-MEMORY_PARTS = 16  # each array takes at most this part of the machine's memory
+MEMORY_PARTS = 16  # each array uses at most this part of the machine's memory
 LEAST_RUNS, MOST_RUNS = 3, 1000
 NEXT_SIZE = 8  # times as long as the size before takes the next one
 TRIAD_ITEM = 4  # bytes of an element
@@ -72,9 +72,9 @@ def run_trials(
     sizes: Sequence[int] = SIZES,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> Iterator[PeakTrial]:
-    """Yield a trial of each size of product in each type, and one of the triad, in about `seconds` together.
+    """Yield a trial of every size of product in every type, and one of the triad, in about `seconds` together.
 
-    A larger product is left out once a run of the last one took longer than its own part of the time.
+    A larger product is left out once a run of the last one lasted longer than its own part of the time.
     """
     share_ns = round(seconds * 1e9 / (len(types) * len(sizes) + 1))
     for dtype in types:
@@ -150,7 +150,7 @@ class NumpyKernels:
         return lambda: np.matmul(left, right, out=out)
 
     def prepare_triad(self, elements: int, dtype: RateType) -> Callable[[], object]:
-        """Prepare a = b + s · c, in pieces whose product stays in the cache, a stretch for each thread."""
+        """Prepare a = b + s · c, in pieces whose product stays in the cache, a section for every thread."""
         import numpy as np
 
         arrays = [np.full(elements, value, dtype) for value in (0.0, 1.0, 2.0)]
@@ -222,7 +222,7 @@ class TorchKernels:
 
 
 def read_cpu_name(path: Path) -> str:
-    """Return what `/proc/cpuinfo` calls the processor, `CPU` where it says nothing."""
+    """Return what `/proc/cpuinfo` calls the processor, `CPU` where it states nothing."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:

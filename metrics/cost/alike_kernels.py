@@ -2,9 +2,9 @@
 
 A recording begins while the device still does what was launched before: these kernels name no operator. Where programs
 repeat themselves, the same kernels in the same order run again later, from calls that were recorded. A kernel is alike
-if it has the same name, grid and block, and so have its neighbours on the stream: as many on each side as it takes
+if it has the same name, grid and block, and so have its neighbours on the stream: as many on every side as it needs
 until all recorded kernels in such a place belong to calls with the same operands. A call is alike if all its kernels
-are, and if it took about as long as the recorded ones.
+are, and if it needed about as long as the recorded ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 
-WIDTHS = (1, 2, 4, 8, 16)  # neighbours on each side that are compared
+WIDTHS = (1, 2, 4, 8, 16)  # neighbours on every side that are compared
 MAX_TIMES = 2  # longer or shorter than all recorded calls
 FACTOR = np.uint64(0x9E3779B97F4A7C15)  # mixes numbers into a key of 64 bits
 
@@ -28,7 +28,7 @@ FACTOR = np.uint64(0x9E3779B97F4A7C15)  # mixes numbers into a key of 64 bits
 def find_alike(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     """Return `event`, `signature` and `alike` of the kernels of calls that are like recorded ones.
 
-    `kernels` has a row for each kernel: `event` (its row of the device events), `length_ns`, and `call` and
+    `kernels` has a row for every kernel: `event` (its row of the device events), `length_ns`, and `call` and
     `signature`, null where the launch was not recorded. `alike` numbers the calls found.
     """
     if kernels["call"].null_count() in {0, kernels.height}:
@@ -84,7 +84,7 @@ def _sort_streams(trace: Trace, kernels: pl.DataFrame) -> _StreamKernels:
 
 
 def _read_shapes(trace: Trace, event: Int64s) -> list[Int64s]:
-    """Return grid and block of each event, 0 where they are not recorded."""
+    """Return grid and block of every event, 0 where they are not recorded."""
     found = []
     for name in ("grid", "block"):
         values = np.zeros(trace.device_events.height, np.int64)
@@ -94,7 +94,7 @@ def _read_shapes(trace: Trace, event: Int64s) -> list[Int64s]:
 
 
 def _number(*columns: pl.Series | Int64s) -> Int64s:
-    """Return a number for each row, equal for rows that are equal in all columns; in the order of these."""
+    """Return a number for every row, equal for rows that are equal in all columns; in the order of these."""
     number: Int64s = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         own = np.unique(column, return_inverse=True)[1]
@@ -103,7 +103,7 @@ def _number(*columns: pl.Series | Int64s) -> Int64s:
 
 
 def _number_known(column: pl.Series) -> Int64s:
-    """Return a number for each value, equal for equal ones, -1 for null."""
+    """Return a number for every value, equal for equal ones, -1 for null."""
     known = column.is_not_null().to_numpy()
     numbers = np.full(len(column), -1)
     numbers[known] = np.unique(column.drop_nulls().to_numpy(), return_inverse=True)[1]
@@ -111,7 +111,7 @@ def _number_known(column: pl.Series) -> Int64s:
 
 
 def _count_in_groups(group: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the place of each element among those of its group, and how many these are."""
+    """Return the place of every element among those of its group, and how many these are."""
     order = np.argsort(group, kind="stable")
     _, first, numbers, counts = np.unique(group[order], return_index=True, return_inverse=True, return_counts=True)
     ordinal, count = np.empty(len(group), np.int64), np.empty(len(group), np.int64)
@@ -138,7 +138,7 @@ def _label(rows: _StreamKernels) -> tuple[Int64s, Int64s]:
 
 
 def _key_neighbours(kinds: Int64s, streams: Int64s, width: int) -> UInt64s:
-    """Return for each kernel a key of its kind and of its neighbours' on the stream; equal keys mean equal kinds."""
+    """Return for every kernel a key of its kind and of its neighbours' on the stream; equal keys mean equal kinds."""
     key, numbers = np.zeros(len(kinds), np.uint64), kinds.astype(np.uint64) + np.uint64(1)
     for shift in range(-width, width + 1):
         place = np.clip(np.arange(len(kinds)) + shift, 0, max(len(kinds) - 1, 0))
@@ -163,7 +163,7 @@ def _number_calls(rows: _StreamKernels, place: Int64s, label: Int64s) -> tuple[B
 
 
 def _count_begun(group: Int64s, begins: Bools) -> Int64s:
-    """Return for each element how many of its group have begun a call, up to it."""
+    """Return for every element how many of its group have begun a call, up to it."""
     order = np.argsort(group, kind="stable")
     total = np.cumsum(begins[order])
     _, first, numbers = np.unique(group[order], return_index=True, return_inverse=True)
@@ -174,7 +174,7 @@ def _count_begun(group: Int64s, begins: Bools) -> Int64s:
 
 
 def _are_as_long(rows: _StreamKernels, signature: Int64s, length_ns: Int64s) -> Bools:
-    """Return whether calls of these signatures and lengths took about as long as the recorded ones; -1 never does."""
+    """Return whether calls of these signatures and lengths used about as long as the recorded ones; -1 never does."""
     known = np.flatnonzero((rows.call >= 0) & (rows.signature >= 0))
     calls, first, numbers = np.unique(rows.call[known], return_index=True, return_inverse=True)
     lengths = np.bincount(numbers, rows.length_ns[known], minlength=len(calls))

@@ -1,4 +1,4 @@
-"""Which call of an operator did the work of each device event, and the costs of calls that arrange others."""
+"""Which call of an operator did the work of every device event, and the costs of calls that arrange others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AMOUNTS = ("flops", "nbytes", "product_flops")
 
 
 def read_operands(trace: Trace, slices: HostSlices) -> pl.DataFrame:
-    """Return the columns `SIGNATURE` of each slice that is an operator, null for others."""
+    """Return the columns `SIGNATURE` of every slice that is an operator, null for others."""
     operands = trace.operands.unique("event", keep="first", maintain_order=True)
     rows = slices.rows.select("kind", "name_id", "event").join(operands, on="event", how="left", maintain_order="left")
     is_operator = pl.col("kind") == "operator"
@@ -29,7 +29,7 @@ def read_operands(trace: Trace, slices: HostSlices) -> pl.DataFrame:
 
 
 def find_nearest(slices: HostSlices, wanted: Bools) -> Int64s:
-    """Return for each slice the row of the innermost slice around it, itself included, that is wanted; -1 for none."""
+    """Return for every slice the row of the innermost slice around it, itself included, that is wanted; -1 for none."""
     rows = np.arange(len(slices.parent))
     nearest = np.append(np.where(wanted, rows, slices.parent), -1)
     final = np.append(wanted, True)
@@ -55,9 +55,8 @@ def find_around(slices: HostSlices, wanted: Bools, rows: Int64s) -> Int64s:
 def find_counted_inside(slices: HostSlices, operators: pl.Series, costs: pl.DataFrame, sites: Int64s) -> Bools:
     """Return which slices have a cost that the calls inside of them, which launched at `sites`, have already.
 
-    `operators` and `costs` have a row for each slice; -1 is no site. Only operators that leave their work to others are
-    meant: their products are counted inside where any product is, other operations where any is.
-    """
+    `operators` and `costs` have a row for every slice; -1 is no site. Only operators that leave their work to others
+    are meant: their products are counted inside where any product is, other operations where any is."""
     known, counted = costs["basis"].is_not_null().to_numpy(), np.zeros(len(slices.parent), np.bool_)
     names = operators.unique().drop_nulls()
     passing = names.filter(pl.Series([arranges(name) for name in names], dtype=pl.Boolean))
@@ -80,7 +79,7 @@ def find_counted_inside(slices: HostSlices, operators: pl.Series, costs: pl.Data
 def add_up_calls(slices: HostSlices, operators: pl.Series, costs: pl.DataFrame, wanted: Int64s) -> pl.DataFrame:
     """Return the cost of the `wanted` slices, a row each with the schema `COSTS`, where operators are the kernels.
 
-    `operators` and `costs` have a row for each slice. A slice without a cost of its own has that of all that it calls,
+    `operators` and `costs` have a row for every slice. A slice without its own cost has that of all that it calls,
     if it leaves its work to them (`operator_rules.arranges`); if any of these is unknown, so is the sum.
     """
     known = costs["basis"].is_not_null().to_numpy()

@@ -2,7 +2,7 @@
 
 The floating-point operations are summed, and only the tensors that come from outside or go there are moved. Which
 operators are fused is the runtime's choice; `fuse_nodes` predicts it by one rule: a convolution or a matrix product
-takes up the functions of each element that alone use its result.
+takes up the functions of every element that alone use its result.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class GroupCosts:
     def cost_of_group(self, numbers: Collection[int], dtype: str | None = None) -> OperationCost | None:
         """Return the cost of nodes that are computed as one, None where one of them has no rule.
 
-        With a `dtype`, their floating-point tensors have that type, whatever the file says.
+        With a `dtype`, their floating-point tensors have that type, whatever the file states.
         """
         costs = [self.costs[number] for number in numbers]
         known = [cost for cost in costs if cost is not None]
@@ -88,13 +88,13 @@ class GroupCosts:
         return nbytes * TYPE_BITS[dtype] // TYPE_BITS[spec.dtype]
 
     def _leaves(self, name: str, numbers: Collection[int]) -> bool:
-        """Return whether a tensor that a group makes is used outside it; one that nobody uses is written, too."""
+        """Return whether a tensor that a group makes is used outside it; one that no one uses is written, too."""
         users = self.users.get(name, set())
         return not users or name in self.results or not users.issubset(numbers)
 
 
 def _merge(items: Iterator[tuple[str, int]]) -> dict[str, int]:
-    """Return the bytes of each tensor: what several nodes read is read once."""
+    """Return the bytes of every tensor: what several nodes read is read once."""
     found: dict[str, int] = {}
     for name, nbytes in items:
         found[name] = max(found.get(name, 0), nbytes)
@@ -124,7 +124,7 @@ def fuse_nodes(costs: GroupCosts) -> list[tuple[int, ...]]:
 
 
 def _follow(first: int, costs: GroupCosts) -> Iterator[int]:
-    """Yield the functions of each element that can be computed with a node, one after the other.
+    """Yield the functions of every element that can be computed with a node, one after the other.
 
     Each alone uses the result of the one before, and its other operands are there before the node begins.
     """

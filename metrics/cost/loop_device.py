@@ -9,12 +9,12 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.cost.roofs import DevicePeaks, find_peaks
 
-WHOLE = 0.95  # of the multiprocessors: with fewer it is a slice or a partition, whose peaks nobody states
+WHOLE = 0.95  # of the multiprocessors: with fewer it is a slice or a partition, whose peaks no one states
 ALIKE = ("name", "memory_nbytes", "multiprocessors")
 
 
 class _RecordedDevice(TypedDict):
-    """What a recording says of a device; None: nothing."""
+    """What a recording states of a device; None: nothing."""
 
     name: str | None
     memory_nbytes: int | None
@@ -36,7 +36,7 @@ def describe_device(trace: Trace, device: int) -> _RecordedDevice | None:
 
 
 def find_device_peaks(trace: Trace, device: int) -> DevicePeaks | None:
-    """Return the vendor's figures for a device, None where it is not known, or only a part of one."""
+    """Return the vendor's figures for a device, None where it is unknown, or only a part of one."""
     found = describe_device(trace, device)
     if found is None:
         return None

@@ -38,7 +38,7 @@ def list_products(groups: pl.DataFrame) -> pl.DataFrame:
     """Return the products among groups of calls (`CALL_GROUPS`), those of all layers together, most time first.
 
     A row has `KEY`, the sums of `AMOUNTS`, the `kernel` and the `bound` of the longest group, and `roof_ratio`.
-    Products of unknown cost, or beside unknown peaks, are left out.
+    Products of unknown cost, or next to unknown peaks, are left out.
     """
     mostly = pl.col("product_flops") >= MOSTLY * pl.col("flops")
     known = groups.filter((pl.col("product_flops") > 0) & mostly & pl.col("ideal_ns").is_not_null())

@@ -1,4 +1,4 @@
-"""The roofline of a loop: what the kernels of its usual iterations take, and what the device's peaks would allow.
+"""The roofline of a loop: what the kernels of its usual iterations need, and what the device's peaks would allow.
 
 A call of an operator belongs to the iteration in which its first kernel begins, with all its kernels on the loop's
 device. The lengths of kernels are added up, also where kernels of several streams overlap. Collectives are left out.
@@ -8,7 +8,7 @@ operations, attention with a causal mask half. Both are the time that these oper
 peak of the type in which each is done (TF32 where the kernel uses it), over the time of the iteration from its start to
 the next one's. With one type that is operations / (time × peak). HFU (hardware FLOP utilisation) counts all that ran;
 MFU (model FLOP utilisation) leaves out what activation checkpointing runs again (`recomputation`). Both are None, never
-0, where the cost of more than a tenth of the time of products is not known, or the peak of one of their types.
+0, where the cost of more than a tenth of the time of products is unknown, or the peak of one of their types.
 
 More than 100 % of a roof shows that the roof does not hold for a call: `above_roof` has the reason.
 """
@@ -39,7 +39,7 @@ from deepprof.metrics.streams import COLLECTIVE
 
 Bools = npt.NDArray[np.bool_]
 
-ENOUGH = 0.9  # of the time of products: with less their cost says little about the iteration
+ENOUGH = 0.9  # of the time of products: with less their cost states little about the iteration
 # A kernel of unknown cost may be a product if it is of one of these kinds.
 POSSIBLE_PRODUCTS = (*PRODUCT_CATEGORIES, "custom", "unknown")
 SAME = ("operator", "dims", "dtypes", "layer", "recomputed", "product_dtype")  # what the calls of a group share
@@ -98,7 +98,7 @@ def measure_roofline(trace: Trace, loop: Loop, known: WorkSources, peaks: Device
 
 
 def rate_roofline(measured: LoopRoofline, peaks: DevicePeaks | None) -> LoopRoofline:
-    """Return the same work beside other peaks, None: unknown ones."""
+    """Return the same work next to other peaks, None: unknown ones."""
     no_hfu = _explain_unknown(measured, peaks)
     no_mfu = no_hfu or measured.untold
     used = _use_peaks(measured, peaks if no_hfu is None else None, is_told=no_mfu is None)
@@ -120,11 +120,11 @@ def rate_roofline(measured: LoopRoofline, peaks: DevicePeaks | None) -> LoopRoof
 
 
 def _list_calls(trace: Trace, loop: Loop, known: WorkSources) -> tuple[pl.DataFrame, str | None]:
-    """Return the calls in usual iterations, and why it is not known which of them run again, if so.
+    """Return the calls in usual iterations, and why it is unknown which of them run again, if so.
 
     A row has the `index` of the iteration, `kernels`, `device_ns` and `kernel`, the name of the longest; whether it is
     `recomputed`, its `layer`, whether it may be a product (`may_be_product`), and the cost of the call. A kernel of no
-    call has a row of its own, where `call` is negative.
+    call has its own row, where `call` is negative.
     """
     calls, untold = _add_up_kernels(trace, loop, known)
     usual, layers = loop.usual, known.layers
@@ -144,7 +144,7 @@ def _list_calls(trace: Trace, loop: Loop, known: WorkSources) -> tuple[pl.DataFr
 
 
 def _find_types(calls: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
-    """Return the calls with the type in which their longest kernel multiplies, as far as its name says it."""
+    """Return the calls with the type in which their longest kernel multiplies, as far as its name states it."""
     kinds = calls.select("product_dtype", "kernel").unique(maintain_order=True)
     known = kinds.with_columns(used=find_product_dtypes(kinds["product_dtype"], names.gather(kinds["kernel"])))
     rows = calls.join(known, on=kinds.columns, how="left", nulls_equal=True, maintain_order="left")
@@ -152,7 +152,7 @@ def _find_types(calls: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
 
 
 def _add_up_kernels(trace: Trace, loop: Loop, known: WorkSources) -> tuple[pl.DataFrame, str | None]:
-    """Return a row for each call with kernels on the loop's device, and why it is not known which run again, if so."""
+    """Return a row for every call with kernels on the loop's device, and why it is unknown which run again, if so."""
     events = trace.device_events
     nothing = np.zeros(events.height, np.bool_), None
     again, untold = nothing if known.tree is None else mark_recomputed(trace, known.tree)
@@ -179,16 +179,16 @@ def _keep_recorded(usual: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFra
 
 
 def _doubt_recomputation(calls: pl.DataFrame) -> str | None:
-    """Return why it is not known which calls run again where some do: too many launches were not recorded."""
+    """Return why it is unknown which calls run again where some do: too many launches were not recorded."""
     products = calls.filter(pl.col("product_flops") > 0)
     told = _share(products, pl.col("host_event").is_not_null())
     return NOT_LINKED if products["recomputed"].any() and told is not None and told < ENOUGH else None
 
 
 def _group_calls(calls: pl.DataFrame, names: pl.Series, iterations: int) -> pl.DataFrame:
-    """Return the groups of calls, means over so many iterations, without what depends on the device's peaks."""
+    """Return the groups of calls, means over this many iterations, without what depends on the device's peaks."""
     known = (pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).alias(name) for name in AMOUNTS)
-    nameless = pl.when(pl.col("call") < 0).then("kernel")  # kernels of no call are told apart by their names
+    nameless = pl.when(pl.col("call") < 0).then("kernel")  # kernels of no call are distinguished by their names
     groups = calls.group_by(*SAME, nameless=nameless, maintain_order=True).agg(
         pl.col("kernel").get(pl.col("device_ns").arg_max()),
         pl.col("kernels", "device_ns").sum(),
@@ -201,7 +201,7 @@ def _group_calls(calls: pl.DataFrame, names: pl.Series, iterations: int) -> pl.D
 
 
 def _add_headroom(groups: pl.DataFrame, peaks: DevicePeaks | None) -> pl.DataFrame:
-    """Return groups with the columns of `CALL_GROUPS` that depend on peaks, null where these are not known."""
+    """Return groups with the columns of `CALL_GROUPS` that depend on peaks, null where these are unknown."""
     bare = groups.select(pl.exclude(*ROOFS, "headroom_ns", "above_roof"))
     each = bare.with_columns(pl.col("device_ns", "kernels", *AMOUNTS) / pl.col("calls"))
     rated = add_roofs(each, peaks).select(*ROOFS, _explain_above(peaks))
@@ -213,7 +213,7 @@ def _add_headroom(groups: pl.DataFrame, peaks: DevicePeaks | None) -> pl.DataFra
 
 
 def _count_products(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return what products of each type each iteration has, with the schema `PRODUCTS`."""
+    """Return what products of every type each iteration has, with the schema `PRODUCTS`."""
     again = pl.when("recomputed").then("product_flops").otherwise(0)
     rows = calls.filter(pl.col("product_flops") > 0).group_by("index", "product_dtype")
     table = rows.agg(pl.col("product_flops").sum(), recomputed_flops=again.sum()).sort("index", "product_dtype")
@@ -221,7 +221,7 @@ def _count_products(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _share(calls: pl.DataFrame, known: pl.Expr) -> float | None:
-    """Return the share of the calls' time for which `known` holds, None where they take none."""
+    """Return the share of the calls' time for which `known` is true, None where they use none."""
     whole = int(calls["device_ns"].sum())
     return int(calls.filter(known)["device_ns"].sum()) / whole if whole else None
 
@@ -238,7 +238,7 @@ def _cover_products(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _explain_unknown(measured: LoopRoofline, peaks: DevicePeaks | None) -> str | None:
-    """Return why the utilisation is not known, None where it is."""
+    """Return why the utilisation is unknown, None where it is."""
     covered = measured.product_coverage_ratio
     if covered is None:
         return NO_PRODUCTS
@@ -278,7 +278,7 @@ def _use_peaks(measured: LoopRoofline, peaks: DevicePeaks | None, *, is_told: bo
 
 
 def _find_fastest_rate(peaks: DevicePeaks | None) -> float | None:
-    """Return the rate of products in the fastest type that models are trained in; None where none is known."""
+    """Return the rate of products in the fastest type that models are trained in; None where none is available."""
     fastest = None if peaks is None else peaks.find_fastest_type()
     return None if peaks is None or fastest is None else peaks.matrix_flops_per_s[fastest]
 
@@ -299,7 +299,7 @@ def _explain_above(peaks: DevicePeaks | None) -> pl.Expr:
 def find_product_dtypes(dtypes: pl.Series, kernels: pl.Series) -> pl.Series:
     """Return the types whose rates count for products of operands of `dtypes` in kernels of these names.
 
-    Float32 products count as `tf32` (or as a type of 16 bits) only where the name of the kernel tells that it rounds:
+    Float32 products count as `tf32` (or as a type of 16 bits) only where the name of the kernel shows that it rounds:
     whether a program allows it is not recorded. Every other type is returned as it is.
     """
     rates = {each: RATE_TYPES[each] for each in ROUNDED}

@@ -5,12 +5,12 @@ each of its layers the operators of the model:
 
 1. by name: a layer or one of the originals that it states is called as an operator or as its result, but for an ending
    that backends append; or one of the layer's outputs is a tensor of the model;
-2. by data flow: a layer that no name tells computes a tensor with as many elements as its output has, from the tensors
+2. by data flow: a layer that no name shows computes a tensor with as many elements as its output has, from the tensors
    that it reads;
 3. by the longest beginning of its name that is an operator's, where these find nothing;
 4. what is left belongs to the layer that alone uses its result, or else to the one that computes its input.
 
-A layer without operators of its own, whose output has as many elements as an input, only converts that tensor.
+A layer without its own operators, whose output has as many elements as an input, only converts that tensor.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ PRODUCT_KINDS = frozenset(
 )
 MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"})
 ENDINGS = re.compile(r"(/WithoutBiases|_nchwc|_nhwc|/fq_input_\d+|/fq_output_\d+)+$")
-STEM = re.compile(r"([A-Za-z]+)[^/]*$")  # what a name that a backend made up says: `Multiply` of `Multiply_8193`
-REACHED = 256  # operators that one layer without a name is looked for among
+STEM = re.compile(r"([A-Za-z]+)[^/]*$")  # what a name that a backend made up states: `Multiply` of `Multiply_8193`
+REACHED = 256  # operators that one layer without a name is searched for among
 FEWEST_LETTERS = 3  # of two words where one begins with the other
 
 
 class ModelMapping(Struct, frozen=True):
     """Layers of a backend and operators of a model, in both directions.
 
-    `nodes` has for each layer the operators that it computes, by their places in the graph; `layers` for each operator
-    its layer, `NO_LAYER` where it has none; `conversions` the tensor of the model that a layer only converts.
+    `nodes` has for every layer the operators that it computes, by their places in the graph; `layers` for every
+    operator its layer, `NO_LAYER` where it has none; `conversions` the tensor of the model that a layer only converts.
     """
 
     graph: ModelGraph
@@ -73,13 +73,13 @@ def map_layers(graph: ModelGraph, profile: BackendProfile) -> ModelMapping:
 
 
 class _LayerMapper:
-    """The search for one model; `owners` has the layer of each operator."""
+    """The search for one model; `owners` has the layer of every operator."""
 
     def __init__(self, graph: ModelGraph, layers: Sequence[BackendLayer]) -> None:
         self.graph, self.backend_layers = graph, layers
         self.owners = [NO_LAYER] * len(graph.nodes)
         self.conversions: dict[int, str] = {}
-        counts = Counter(node.name for node in graph.nodes)  # a name of several tells none of them
+        counts = Counter(node.name for node in graph.nodes)  # a name of several shows none of them
         self.by_name = {node.name: number for number, node in enumerate(graph.nodes) if counts[node.name] == 1}
         self.links = GraphLinks(graph)
         self.claimed = defaultdict[int, list[int]](list)  # of a layer its operators, so far
@@ -98,7 +98,7 @@ class _LayerMapper:
                     self._claim(number, map(self._find_named, names(layer)))
 
     def claim_products_by_prefix(self) -> None:
-        """Give a layer that multiplies the product whose name its own begins with: what follows tells a fusion."""
+        """Give a layer that multiplies the product whose name its own begins with: what follows shows a fusion."""
         for number, layer in enumerate(self.backend_layers):
             found = self._find_prefix(layer.name) if layer.role is LayerRole.PRODUCT else None
             if found is not None and not self.claimed[number] and self.graph.nodes[found].kind in PRODUCT_KINDS:
@@ -123,7 +123,7 @@ class _LayerMapper:
         return before if self.backend_layers[before].role is LayerRole.PRODUCT else number
 
     def claim_by_flow(self) -> None:
-        """Give each layer that no name tells the operators that compute its outputs from its inputs."""
+        """Give each layer that no name shows the operators that compute its outputs from its inputs."""
         for number, layer in enumerate(self.backend_layers):
             if self.claimed[number]:
                 continue

@@ -1,4 +1,4 @@
-"""What a model costs: a row for each operator, sums by layer, operator or type, and how much of it has a rule."""
+"""What a model costs: a row for every operator, sums by layer, operator or type, and how much of it has a rule."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def measure_model(graph: ModelGraph) -> pl.DataFrame:
 
 
 def _refuse_large(graph: ModelGraph, rows: list[tuple[Any, ...]]) -> None:
-    """Raise `UsageError` where the sum of a column has no room, which polars would not say."""
+    """Raise `UsageError` where the sum of a column has no room, which polars would not state."""
     sums = [0] * len(COSTS)
     for node, row in zip(graph.nodes, rows, strict=True):
         for place, each in enumerate(row):
@@ -114,7 +114,7 @@ def _is_parameter(name: str, graph: ModelGraph) -> bool:
 
 
 def sum_costs(costs: pl.DataFrame, by: Grouping) -> pl.DataFrame:
-    """Return the sums of rows of `COSTS` for each layer, operator or type (`SUMS`); an operator is one row."""
+    """Return the sums of rows of `COSTS` for every layer, operator or type (`SUMS`); an operator is one row."""
     column = COLUMN_OF[by]
     keys = [pl.col(column)] if by != "operator" else [pl.col(column), pl.int_range(pl.len()).alias("row")]
     found = costs.group_by(keys, maintain_order=True).agg(

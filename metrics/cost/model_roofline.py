@@ -29,7 +29,7 @@ class ModelRun(Struct, frozen=True, eq=False):
     """A model that ran on a backend with inputs of one shape.
 
     `layers` has the rows of `cost_layers`, `whole` one for the model from end to end, both with their roofs.
-    `layers` also has `share_ratio`, of the time of all layers, null where they take none.
+    `layers` also has `share_ratio`, of the time of all layers, null where they use none.
     """
 
     profile: BackendProfile
@@ -39,7 +39,7 @@ class ModelRun(Struct, frozen=True, eq=False):
 
     @property
     def difference_ratio(self) -> float | None:
-        """How much more bytes the backend's own tensors have than predicted, of the layers where both are known."""
+        """How much more bytes the backend's own tensors have than predicted, of the layers where both are available."""
         known = self.layers.drop_nulls(["nbytes", "tensors_nbytes"]).filter(pl.col("nbytes") > 0)
         predicted = int(known["nbytes"].sum())
         return int(known["tensors_nbytes"].sum()) / predicted - 1 if predicted else None
@@ -61,14 +61,13 @@ def measure_model_run(graph: ModelGraph, profile: BackendProfile, peaks: DeviceP
 
 
 def cost_layers(mapping: ModelMapping) -> pl.DataFrame:
-    """Return a row for each layer of the backend, in the order in which they run.
+    """Return a row for every layer of the backend, in the order in which they run.
 
     `layer` is the module of its first product, or of its first operator; `operators` are their names, `converts` the
     tensor that the layer only converts. `flops`, `product_flops` and `nbytes` are null where an operator has no rule or
     the layer is not mapped; a conversion moves the tensors that the backend states. `tensors_nbytes` are the bytes of
-    the layer's tensors as the backend has them, to compare. `basis` says that FLOP and bytes are predicted. `device_ns`
-    is the layer's measured time.
-    """
+    the layer's tensors as the backend has them, to compare. `basis` states that FLOP and bytes are predicted.
+    `device_ns` is the layer's measured time."""
     costs = GroupCosts(mapping.graph)
     rows = [_make_row(mapping, costs, number) for number in range(len(mapping.nodes))]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
@@ -77,7 +76,7 @@ def cost_layers(mapping: ModelMapping) -> pl.DataFrame:
 def sum_layers(rows: pl.DataFrame, latency_ns: int | None) -> pl.DataFrame:
     """Return one row for a whole model: the sums over its layers and the measured `latency_ns`.
 
-    A sum is null where a layer that took time has none. The type of its products is that of most of their FLOP.
+    A sum is null where a layer that used time has none. The type of its products is that of most of their FLOP.
     """
     types = rows.group_by("product_dtype").agg(pl.sum("product_flops")).drop_nulls().sort("product_flops")
     kinds = {column: _sum_known(rows, column) for column in ("flops", "product_flops", "nbytes", "tensors_nbytes")}
@@ -136,12 +135,12 @@ class _MappingChecks(Struct, frozen=True):
 
     @property
     def mapped_ratio(self) -> float | None:
-        """The share of the layers' time that is mapped, None where nothing took time."""
+        """The share of the layers' time that is mapped, None where nothing used time."""
         return (self.nodes_ns + self.conversions_ns) / self.layers_ns if self.layers_ns else None
 
 
 def check_mapping(mapping: ModelMapping) -> _MappingChecks:
-    """Return how far a mapping agrees with what the backend says of its layers."""
+    """Return how far a mapping agrees with what the backend states of its layers."""
     layers, graph = mapping.profile.layers, mapping.graph
     products = [number for number in range(len(layers)) if _is_product(mapping, number)]
     nodes = [number for number, node in enumerate(graph.nodes) if node.kind in PRODUCT_KINDS]
@@ -162,14 +161,14 @@ def check_mapping(mapping: ModelMapping) -> _MappingChecks:
 
 
 def _is_product(mapping: ModelMapping, layer: int) -> bool:
-    """Return whether a layer multiplies and adds: its kind says so, or what it was fused from."""
+    """Return whether a layer multiplies and adds: its kind states so, or what it was fused from."""
     role = mapping.profile.layers[layer].role
     kinds = {mapping.graph.nodes[node].kind for node in mapping.nodes[layer]}
     return role in {LayerRole.PRODUCT, LayerRole.ATTENTION} or (role is LayerRole.FUSED and bool(kinds & PRODUCT_KINDS))
 
 
 def _is_exact(mapping: ModelMapping, layer: int) -> bool:
-    """Return whether a layer holds one operator that multiplies and adds, or the two of attention."""
+    """Return whether a layer contains one operator that multiplies and adds, or the two of attention."""
     kinds = [mapping.graph.nodes[node].kind for node in mapping.nodes[layer]]
     products = sum(kind in PRODUCT_KINDS for kind in kinds)
     if mapping.profile.layers[layer].role is LayerRole.ATTENTION:

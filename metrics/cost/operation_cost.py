@@ -52,7 +52,7 @@ def count_attention(  # noqa: PLR0913 - the sizes of three matrices
     """Return the operations of the two products of attention over `heads` heads, those of all batches.
 
     Causal attention does half of them (each query sees the keys before it), where there are as many queries as keys;
-    the last `queries` of more keys see all that came before.
+    the last `queries` of more keys see all that arrived before.
     """
     twice = 2 * queries * keys  # the pairs, each counted twice: half a square need not be whole
     if is_causal:

@@ -81,7 +81,7 @@ def encode_peaks(peaks: DevicePeaks) -> bytes:
 def find_store(device: str, variables: Mapping[str, str] = os.environ) -> Path:
     """Return where this machine's measured peaks of `cpu` or `cuda` are, whether or not they were measured.
 
-    It is in the user's data directory, which machines may share: each has files of its own.
+    It is in the user's data directory, which machines may share: each has its own files.
     """
     data = variables.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     machine = re.sub(r"[^\w.-]", "_", platform.node(), flags=re.ASCII)[:100] or "machine"

@@ -48,7 +48,7 @@ def find_recomputed(slices: HostSlices, names: pl.Series) -> tuple[Bools, str | 
 
 
 def mark_recomputed(trace: Trace, tree: ContextTree) -> tuple[Bools, str | None]:
-    """Return which device events run a part of the forward pass again, and why that is not known, if so."""
+    """Return which device events run a part of the forward pass again, and why that is unknown, if so."""
     again, untold = find_recomputed(tree.slices, trace.names)
     return np.append(again, False)[tree.sites.row], untold
 

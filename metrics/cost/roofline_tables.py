@@ -60,18 +60,17 @@ USED_IN_ITERATIONS = TableSchema.of(
 
 
 class LoopRoofline(Struct, frozen=True, eq=False):
-    """The work of a loop's usual iterations beside what its device allows.
+    """The work of a loop's usual iterations next to what its device allows.
 
     `groups` has the schema `CALL_GROUPS`, those with most time first, `products` has `PRODUCTS` and `iterations` has
     `USED_IN_ITERATIONS`. `device` is the name of the device, None where the trace has none; `peaks` are what it allows,
-    None where they are not known. `coverage_ratio` is the share of the kernels' time (without collectives) whose
-    operations and bytes are known, `product_coverage_ratio` the same of the kernels that are products or may be some;
-    None where there are none. `mfu_ratio` and `hfu_ratio` are over all usual iterations; `why_no_mfu` and `why_no_hfu`
-    say why they are None. `mfu_fastest_ratio` is the MFU beside the peak of `fastest_dtype`, the type of those that
-    models are trained in (`roofs.TRAINING_TYPES`) in which the device's matrix units are fastest; both are None where
-    the MFU is, or where there are no matrix units for such types. `untold` says why it is not known which operators run
-    again in the backward pass, if so.
-    """
+    None where they are unknown. `coverage_ratio` is the share of the kernels' time (without collectives) whose
+    operations and bytes are available, `product_coverage_ratio` the same of the kernels that are products or may be
+    some; None where there are none. `mfu_ratio` and `hfu_ratio` are over all usual iterations; `why_no_mfu` and
+    `why_no_hfu` state why they are None. `mfu_fastest_ratio` is the MFU next to the peak of `fastest_dtype`, the type
+    of those that models are trained in (`roofs.TRAINING_TYPES`) in which the device's matrix units are fastest; both
+    are None where the MFU is, or where there are no matrix units for such types. `untold` states why it is unknown
+    which operators run again in the backward pass, if so."""
 
     device: str | None
     peaks: DevicePeaks | None

@@ -34,7 +34,7 @@ class DevicePeaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     `source` is the document that states the figures, or how they were measured. `vector_flops_per_s` are the rates of
     its ordinary units by element type, `matrix_flops_per_s` those of its matrix units (tensor cores) for products with
-    such operands, dense. `memory_nbytes_per_s` has the rate of each level of memory, `MEMORY` and where the vendor
+    such operands, dense. `memory_nbytes_per_s` has the rate of every level of memory, `MEMORY` and where the vendor
     states them caches, `cache_nbytes` is the size of the last
     cache before the memory. `names` are what recorders write for it.
     """
@@ -61,7 +61,7 @@ class DevicePeaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         return self.matrix_flops_per_s.get(rate_type) or self.vector_flops_per_s.get(rate_type)
 
     def find_fastest_type(self) -> RateType | None:
-        """Return the type of `TRAINING_TYPES` in which the matrix units are fastest; None where they take none."""
+        """Return the type of `TRAINING_TYPES` in which the matrix units are fastest; None where they use none."""
         known = [name for name in TRAINING_TYPES if name in self.matrix_flops_per_s]
         return max(known, key=self.matrix_flops_per_s.__getitem__, default=None)
 
@@ -94,9 +94,9 @@ def list_devices() -> tuple[DevicePeaks, ...]:
 def find_peaks(
     device_name: str, *, multiprocessors: int | None = None, memory_nbytes: int | None = None
 ) -> DevicePeaks | None:
-    """Return the vendor's figures of the device that a recorder calls `device_name`, None for one that is not known.
+    """Return the vendor's figures of the device that a recorder calls `device_name`, None for one that is unknown.
 
-    Only a name that stands in the files counts, whatever its case, punctuation and vendor: products of one family
+    Only a name that is in the files counts, whatever its case, punctuation and vendor: products of one family
     differ (an H100 is an SXM, a PCIe or an NVL). Some AMD drivers give a device no name of its own; such a one is
     recognised by its compute units and its memory if exactly one known device has as many.
     """
@@ -136,11 +136,11 @@ def add_roofs(table: pl.DataFrame, peaks: DevicePeaks | None) -> pl.DataFrame:
     known, also where the device's peaks have no rate for the type; without `peaks`, None, all that depends on them.
 
     `ideal_ns` is the greater of `compute_ns` and `memory_ns`, which are added too: the least time of the arithmetic
-    (products at the rate of their type, the rest on the vector units beside them) and of the device's memory. `bound`
-    is `compute` or `memory` by which is greater. It is `launch` where that time is less than one kernel takes that does
-    nothing, or the row's own no more than its kernels take that do nothing. `roof_ratio` = `ideal_ns` / `device_ns`
-    above 1 means that the operands came from a cache, that the peak is wrong or that less was done than the shapes say.
-    """
+    (products at the rate of their type, the rest on the vector units next to them) and of the device's memory. `bound`
+    is `compute` or `memory` by which is greater. It is `launch` where that time is less than one kernel needs that does
+    nothing, or the row's own no more than its kernels need that do nothing. `roof_ratio` = `ideal_ns` / `device_ns`
+    above 1 means that the operands came from a cache, that the peak is wrong or that less was done than the shapes
+    state."""
     flops, nbytes, device_ns = (pl.col(name).cast(pl.Float64) for name in ("flops", "nbytes", "device_ns"))
     times = table.with_columns(
         compute_ns=_compute_ns(table, peaks) if peaks else pl.lit(None, dtype=pl.Float64),
@@ -159,7 +159,7 @@ def add_roofs(table: pl.DataFrame, peaks: DevicePeaks | None) -> pl.DataFrame:
 def _compute_ns(table: pl.DataFrame, peaks: DevicePeaks) -> pl.Expr:
     """Return the time that the arithmetic takes at least.
 
-    The matrix units work beside the vector units: the greater time counts; the sum, where both parts are the latter's.
+    The matrix units work next to the vector units: the greater time counts; the sum, where both parts are the latter's.
     """
     product_ns = _over(pl.col("product_flops").cast(pl.Float64), _product_rates(table, peaks))
     rest = pl.col("flops").cast(pl.Float64) - pl.col("product_flops").cast(pl.Float64)
@@ -179,7 +179,7 @@ def _types_of(table: pl.DataFrame) -> list[str]:
 
 
 def _product_rates(table: pl.DataFrame, peaks: DevicePeaks) -> pl.Expr:
-    """Return the rate of each row's products, null for a type without one."""
+    """Return the rate of every row's products, null for a type without one."""
     rates = [(name, peaks.find_product_rate(name)) for name in _types_of(table)]
     known = {name: rate for name, rate in rates if rate is not None}
     if not known:
@@ -188,7 +188,7 @@ def _product_rates(table: pl.DataFrame, peaks: DevicePeaks) -> pl.Expr:
 
 
 def _other_rates(peaks: DevicePeaks) -> pl.Expr:
-    """Return the rate of each row's other arithmetic: that of float32, beside float64 products of float64."""
+    """Return the rate of every row's other arithmetic: that of float32, next to float64 products of float64."""
     double, single = (pl.lit(peaks.vector_flops_per_s.get(name), dtype=pl.Float64) for name in ("float64", "float32"))
     return pl.when(pl.col("product_dtype").cast(pl.String) == "float64").then(double).otherwise(single)
 
@@ -196,7 +196,7 @@ def _other_rates(peaks: DevicePeaks) -> pl.Expr:
 def _bound(kernel_ns: int, has_kernels: bool) -> pl.Expr:
     """Return what limits each row, from the times in `compute_ns` and `memory_ns`.
 
-    `kernel_ns` is what a kernel takes that does nothing.
+    `kernel_ns` is what a kernel needs that does nothing.
     """
     kernels = pl.col("kernels").fill_null(1) if has_kernels else pl.lit(1)
     is_short = (pl.col("ideal_ns") < kernel_ns) | (pl.col("device_ns") <= kernels * kernel_ns).fill_null(False)

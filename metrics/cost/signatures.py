@@ -45,7 +45,7 @@ def find_element_type(kernel: str | None) -> str | None:
 
 
 def number_signatures(calls: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
-    """Return the number of each call's signature, and the distinct signatures in that order.
+    """Return the number of every call's signature, and the distinct signatures in that order.
 
     `calls` has the columns `SIGNATURE`, and more by which signatures differ.
     """

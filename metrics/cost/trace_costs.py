@@ -62,7 +62,7 @@ OPERATOR_CALLS = TableSchema.of(
 class TraceCosts(Struct, frozen=True, eq=False):
     """The `calls` of operators that launched kernels, with the schema `OPERATOR_CALLS`, in the order of their kernels.
 
-    `of_events` is the row of `calls` for each device event, -1 for those that are no kernels or belong to no operator.
+    `of_events` is the row of `calls` for every device event, -1 for those that are no kernels or belong to no operator.
     """
 
     calls: pl.DataFrame
@@ -73,7 +73,7 @@ def find_costs(trace: Trace, recorded: Trace | None = None, tree: ContextTree | 
     """Return what the operators of a trace cost.
 
     `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback); `host_event` is
-    then a row of it. `tree` are its calling contexts, where they are known already. Without shapes in the recording,
+    then a row of it. `tree` are its calling contexts, where available already. Without shapes in the recording,
     or read without them, every cost is null.
     """
     known = recorded if recorded is not None and is_stand_in(trace) else trace
@@ -108,7 +108,7 @@ def _list_kernels(trace: Trace, site: Int64s) -> pl.DataFrame:
 def _evaluate_slices(
     operands: pl.DataFrame, evaluated: dict[tuple[str | None, ...], CostRow]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the operands with `alike`, equal for calls with equal operands, and `COSTS` of each slice.
+    """Return the operands with `alike`, equal for calls with equal operands, and `COSTS` of every slice.
 
     A call without shapes has no cost, and the same `alike` as all others without.
     """
@@ -121,7 +121,7 @@ def _evaluate_slices(
 
 
 def _choose_slices(slices: HostSlices, has_cost: Bools, site: Int64s) -> pl.Series:
-    """Return for each kernel the slice of its operator, null for none; `has_cost` says which slices' cost counts."""
+    """Return for every kernel the slice of its operator, null for none; `has_cost` states which slices' cost counts."""
     best = find_around(slices, has_cost, site)
     rest = np.flatnonzero(best < 0)
     best[rest] = find_around(slices, (slices.rows["kind"] == "operator").to_numpy(), site[rest])
@@ -129,7 +129,7 @@ def _choose_slices(slices: HostSlices, has_cost: Bools, site: Int64s) -> pl.Seri
 
 
 def _gather_calls(placed: pl.DataFrame, operands: pl.DataFrame) -> pl.DataFrame:
-    """Return a row for each slice with kernels: `SIGNATURE`, `slice`, `first` (kernel) and its `name_id`, sums."""
+    """Return a row for every slice with kernels: `SIGNATURE`, `slice`, `first` (kernel) and its `name_id`, sums."""
     groups = placed.drop_nulls("slice").group_by("slice", maintain_order=True)
     first = [pl.col("event").first().alias("first"), pl.col("name_id").first()]
     calls = groups.agg(*first, kernels=pl.len().cast(I64), device_ns=pl.col("length_ns").sum())
@@ -195,7 +195,7 @@ def _append_alike(
 
 
 def _assemble(trace: Trace, slices: HostSlices, placed: pl.DataFrame, calls: pl.DataFrame) -> TraceCosts:
-    """Return the costs of `calls`, whose `slice` says which of the `placed` kernels are theirs."""
+    """Return the costs of `calls`, whose `slice` states which of the `placed` kernels are theirs."""
     ordered = calls.sort("first").with_row_index("call")
     event = slices.rows["event"].gather(ordered["slice"].clip(lower_bound=0)) if len(slices.rows) else None
     recorded = pl.when(pl.col("slice") >= 0).then(event) if event is not None else pl.lit(None)

@@ -21,9 +21,9 @@ Int64s = npt.NDArray[np.int64]
 
 
 class KernelKinds(Struct, frozen=True, eq=False):
-    """The kinds of a trace's kernels: `table` has `name`, `operator` (null: not known) and `KERNEL_KINDS`.
+    """The kinds of a trace's kernels: `table` has `name`, `operator` (null: unknown) and `KERNEL_KINDS`.
 
-    `of_events` is the row of `table` for each device event, -1 for those that are no kernels.
+    `of_events` is the row of `table` for every device event, -1 for those that are no kernels.
     """
 
     table: pl.DataFrame
@@ -36,7 +36,7 @@ def find_kernel_kinds(
     """Return what the kernels of a trace compute, by their names and by the operators that launched them.
 
     `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback). `placed` are the
-    slices of its host and where kernels were launched, if they are known already.
+    slices of its host and where kernels were launched, if they are available already.
     """
     is_kernel = (trace.device_events["activity"] == "kernel").to_numpy()
     kernels = trace.device_events.filter(pl.Series(is_kernel))
@@ -53,6 +53,6 @@ def find_kernel_kinds(
 
 
 def _rank_names(kernels: pl.DataFrame) -> pl.Series:
-    """Return the names of kernels, those with most time first: only so many are searched."""
+    """Return the names of kernels, those with most time first: only this many are searched."""
     spans = kernels.select("name_id", ns=pl.col("end_ns") - pl.col("start_ns"))
     return spans.group_by("name_id").agg(pl.col("ns").sum()).sort("ns", "name_id", descending=[True, False])["name_id"]

@@ -1,4 +1,4 @@
-"""What kernels compute, given what their names tell and which operators launched them."""
+"""What kernels compute, given what their names show and which operators launched them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LONGEST_TYPES = 500  # characters of the types of an operator's operands that ar
 def decide(
     names: pl.Series, kinds: pl.DataFrame, number: Int64s, launched: LaunchOperators | None
 ) -> tuple[pl.DataFrame, Int64s]:
-    """Return the table of kernels (`name`, `operator`, `KERNEL_KINDS`), and the row for each event.
+    """Return the table of kernels (`name`, `operator`, `KERNEL_KINDS`), and the row for every event.
 
-    `kinds` is what `names` tell, `number` the place of each event's name.
+    `kinds` is what `names` show, `number` the place of every event's name.
     """
     if launched is None:
         operator = pl.Series([None] * len(names), dtype=pl.String)
@@ -42,7 +42,7 @@ def decide(
 def _decide_pairs(
     names: pl.Series, kinds: pl.DataFrame, pairs: pl.DataFrame, launched: LaunchOperators
 ) -> pl.DataFrame:
-    """Return a row of the table for each distinct kernel and operators around it."""
+    """Return a row of the table for every distinct kernel and operators around it."""
     name = pairs["name"].to_numpy()
     operators = launched.names.extend_constant(None, 1)
     deciding, telling = pairs["deciding"].to_numpy(), pairs["telling"].to_numpy()
@@ -65,7 +65,7 @@ def _decide_pairs(
 
 
 def _find_rules(names: pl.Series, kinds: pl.DataFrame, operators: pl.Series, operands: Int64s) -> Int64s:
-    """Return the number of the rule that decides on each kernel, -1 for none."""
+    """Return the number of the rule that decides on every kernel, -1 for none."""
     found = np.full(len(names), -1, np.int64)
     rules, category, sure = read_rules().rules, kinds["category"].to_numpy(), kinds["sure"].to_numpy()
     named = search_each(operators.fill_null(""), [rule.operator for rule in rules])
@@ -91,7 +91,7 @@ def _fits(rule: OperatorRule, category: npt.NDArray[np.object_], sure: Bools, op
 
 
 def _fill_precision(rows: pl.DataFrame, dtypes: pl.Series) -> pl.DataFrame:
-    """Return the rows with the precision of products by the types of operands where the name does not tell it."""
+    """Return the rows with the precision of products by the types of operands where the name does not show it."""
     is_product = rows["category"].is_in(PRODUCTS)
     open_ = np.flatnonzero((is_product & rows["precision"].is_null() & dtypes.is_not_null()).to_numpy())
     given = [each for each in read_rules().types if each.precision is not None]

@@ -1,4 +1,4 @@
-"""Short names for kernels that tell apart what computes different things.
+"""Short names for kernels that distinguish what computes different things.
 
 A title is the usual short name, the function that a general kernel applies (`vectorized_elementwise_kernel (add)`),
 and, where kernels of that name still compute different things, what these are: `gemm (float32)`, `gemm (bfloat16)`.
@@ -62,7 +62,7 @@ def _tell_apart(names: list[str], kinds: list[tuple[Any, ...]]) -> list[str]:
 
 
 def _describe_difference(kind: tuple[Any, ...], others: set[tuple[Any, ...]]) -> str:
-    """Return the words for what tells a kind from all others: the category, and where that does not, more of it."""
+    """Return the words for what shows a kind from all others: the category, and where that does not, more of it."""
     apart = [at for at in range(len(kind)) if len({other[at] for other in others}) > 1]
     enough = next(
         n for n in range(1, len(apart) + 1) if len({_pick(other, apart[:n]) for other in others}) == len(others)

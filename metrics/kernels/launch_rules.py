@@ -1,4 +1,4 @@
-"""The rules in `launch_rules.toml`: what a kernel is inside an operator, where that tells more than its name."""
+"""The rules in `launch_rules.toml`: what a kernel is inside an operator, where that shows more than its name."""
 
 from __future__ import annotations
 

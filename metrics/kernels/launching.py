@@ -1,4 +1,4 @@
-"""By which operators device events were launched: the innermost one, and those that tell the kind of a kernel."""
+"""By which operators device events were launched: the innermost one, and those that show the kind of a kernel."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ FIRST_TYPES = r'^\["([^"]*)", ?"([^"]*)"'
 
 
 class LaunchOperators(Struct, frozen=True, eq=False):
-    """The names of a trace's operators, their `kinds`, and for each device event the places of some of them or -1.
+    """The names of a trace's operators, their `kinds`, and for every device event the places of some of them or -1.
 
     `nearest` is the innermost operator, `deciding` the innermost one that a rule is about (with its operands in
-    `operands`: 1 for equal types, 2 for different ones, 0 if not known), `telling` the innermost one of a known kind.
-    `dtypes` are the types of the operands of the nearest operator of which they are known.
-    """
+    `operands`: 1 for equal types, 2 for different ones, 0 if unknown), `telling` the innermost one of a recognized
+    kind. `dtypes` are the types of the operands of the nearest operator of which they are available."""
 
     names: pl.Series
     kinds: pl.DataFrame
@@ -55,7 +54,7 @@ def find_launch_operators(
 
     `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback). Kernels of compiled
     programs were launched by none: the operation of JAX that the program has for them takes that place. `placed` are
-    the slices of its host and where device events were launched, if they are known already.
+    the slices of its host and where device events were launched, if they are available already.
     """
     source = recorded or trace
     found = None
@@ -119,12 +118,12 @@ def _find_on_host(source: Trace, slices: HostSlices, row: Int64s) -> LaunchOpera
 
 
 def _find_at(slices: HostSlices, wanted: Bools, row: Int64s) -> Int64s:
-    """Return for each event, launched at a row of slices, the innermost wanted slice around it, -1 for none."""
+    """Return for every event, launched at a row of slices, the innermost wanted slice around it, -1 for none."""
     return np.append(find_nearest(slices, wanted), -1)[row]
 
 
 def _look_up(of_names: Bools, place: Int64s) -> Bools:
-    """Return for each slice what holds for its name, false for those of no operator."""
+    """Return for every slice what holds for its name, false for those of no operator."""
     return np.append(of_names[:MOST_OPERATORS], False)[np.where(place < min(len(of_names), MOST_OPERATORS), place, -1)]
 
 
@@ -137,7 +136,7 @@ def _are_meant(names: pl.Series, rules: tuple[OperatorRule, ...], place: Int64s,
 
 
 def _read_types(source: Trace, slices: HostSlices) -> tuple[pl.Series, Int64s]:
-    """Return the types of each slice's operands as text, and whether the first two are equal (1) or not (2)."""
+    """Return the types of every slice's operands as text, and whether the first two are equal (1) or not (2)."""
     known = source.operands.unique("event", keep="first", maintain_order=True).select("event", "dtypes")
     if not known.height:
         return pl.Series([None] * slices.rows.height, dtype=pl.String), np.zeros(slices.rows.height, np.int64)

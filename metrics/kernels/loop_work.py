@@ -34,7 +34,7 @@ def _windows_of(loop: Loop) -> tuple[Int64s, Int64s]:
 class LoopWork(Struct, frozen=True, eq=False, dict=True):
     """The work of a loop, or of what is measured as one (`Loop.single`): what rules on computing examine.
 
-    `kinds` are those of the trace's kernels. `peaks` are the device's, None where they are not known; `device_name` is
+    `kinds` are those of the trace's kernels. `peaks` are the device's, None where they are unknown; `device_name` is
     as recorded, None where it is not. `contexts` has the calling contexts, None where the host recorded no code.
     """
 

@@ -50,7 +50,7 @@ def classify_names(names: pl.Series, tables: Iterable[PatternTable] | None = Non
 
 
 def _classify_again(text: pl.Series) -> pl.DataFrame:
-    """Return what all tables tell of names, from what was found before where that is known."""
+    """Return what all tables show of names, from what was found before where that is known."""
     distinct = text.unique(maintain_order=True).to_list()
     rows = {name: row for name in distinct if (row := _FOUND.get(name)) is not None}
     new = [name for name in distinct if name not in rows]
@@ -75,7 +75,7 @@ def cut_names(names: pl.Series) -> pl.Series:
 
 
 def find_patterns(text: pl.Series, tables: tuple[PatternTable, ...]) -> FoundPatterns:
-    """Return which pattern of which table is found first in each name."""
+    """Return which pattern of which table is found first in every name."""
     found = FoundPatterns(tables, np.full(len(text), -1, np.int64), np.full(len(text), -1, np.int64))
     searched = search_each(text, [("" if table.names is None else table.names) for table in tables])
     for number, table in enumerate(tables):
@@ -97,14 +97,14 @@ def _describe(text: pl.Series, found: FoundPatterns) -> pl.DataFrame:
 
 
 def _describe_pattern(table: PatternTable, number: int) -> dict[str, object]:
-    """Return what a pattern tells, and whether the table's types add to it."""
+    """Return what a pattern shows, and whether the table's types add to it."""
     pattern = table.patterns[number]
     own = {name: getattr(pattern, name) for name in (*KERNEL_KINDS, "typed") if name != "library"}
     return own | {"library": table.library}
 
 
 def _fill_types(text: pl.Series, found: FoundPatterns, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the kinds with what the tables' `types` tell of products whose precision or unit a pattern leaves open."""
+    """Return the kinds with what the tables' `types` show of products whose precision or unit a pattern leaves open."""
     is_product = rows["category"].is_in(PRODUCTS).to_numpy()
     open_ = is_product & rows["typed"].to_numpy()
     columns = {

@@ -15,7 +15,7 @@ from deepprof.metrics.kernels.pattern_tables import write_ascii
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-MUCH_TEXT = 256 * 1024  # bytes of names: to search them takes longer than to compile patterns
+MUCH_TEXT = 256 * 1024  # bytes of names: to search them lasts longer than to compile patterns
 
 # Parts of a pattern: an escape or class, a count that allows none, what else is no literal text, a group.
 _CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]", re.DOTALL)
@@ -28,7 +28,7 @@ _CASED = re.compile(r"\\[A-Z]|\w-\w|\(\?(?!:)")  # what the lower case of a patt
 
 
 def find_first(names: pl.Series, patterns: Sequence[str]) -> Int64s:
-    """Return for each name the number of the first pattern that is found in it, -1 for none.
+    """Return for every name the number of the first pattern that is found in it, -1 for none.
 
     Of much text, names without any of the patterns are left out first; of little, patterns none of whose words is in
     it, which most of the time would only be compiled.
@@ -61,7 +61,7 @@ def find_words(pattern: str) -> tuple[str, ...]:
 
 
 def _read_words(text: str, *, are_open: bool) -> tuple[str, ...]:
-    """Return the longest literal of each alternative, with inner alternatives among them if `are_open`."""
+    """Return the longest literal of every alternative, with inner alternatives among them if `are_open`."""
     groups = 1
     while groups:
         text, groups = _GROUP.subn(

@@ -1,8 +1,7 @@
 """Kernels that run one after the other on a stream, and what of their time a kernel made of several would keep.
 
-A compiler joins the functions of each element, casts, copies and reductions that follow each other on the same data: of
-what they move only the first read and the last write remain.
-"""
+A compiler joins the functions of every element, casts, copies and reductions that follow each other on the same data:
+of what they move only the first read and the last write remain."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def number_runs(typed: pl.DataFrame, wanted: Bools) -> Int64s:
 
 
 def widen(marked: Bools, by: int) -> Bools:
-    """Return the marks with so many rows before and behind each."""
+    """Return the marks with this many rows before and behind each."""
     sums = np.concatenate([[0], np.cumsum(marked)])
     rows = np.arange(len(marked))
     return np.asarray(sums[np.minimum(rows + by + 1, len(marked))] > sums[np.maximum(rows - by, 0)])

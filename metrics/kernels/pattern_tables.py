@@ -1,7 +1,7 @@
-"""The tables of patterns in `patterns/`, one per library: what the names of its kernels tell.
+"""The tables of patterns in `patterns/`, one per library: what the names of its kernels show.
 
 A pattern is one line: what it matches, what such a kernel computes, a name that it matches, and its source. Packages
-add tables of their own under the entry-point group `deepprof.kernels`.
+add their own tables under the entry-point group `deepprof.kernels`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class KernelPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     unit: Unit | None = None
     algorithm: Text | None = None
     sure: bool = True
-    typed: bool = True  # whether the table's `types` say what the pattern leaves open
+    typed: bool = True  # whether the table's `types` state what the pattern leaves open
 
 
 class TypePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a part of the name of a product tells of its precision or unit, where the pattern found leaves them open."""
+    """What a part of the name of a product shows of its precision or unit, where the pattern found leaves them open."""
 
     match: Text
     source: Text
@@ -68,7 +68,7 @@ class PatternTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PatternError(ValueError):
-    """A table of patterns is not valid; the text states which one, and the line where it is known."""
+    """A table of patterns is not valid; the text states which one, and the line where available."""
 
 
 @cache

@@ -57,5 +57,5 @@ def _span_all(rows: pl.DataFrame) -> tuple[Int64s, Int64s]:
     first, last, end = rows.select(
         first=pl.col("start_ns").min(), last=pl.col("start_ns").max(), end=pl.col("end_ns").max()
     ).row(0)
-    known = [] if first is None else [(first, max(last + 1, end))]  # one that takes no time starts in it, too
+    known = [] if first is None else [(first, max(last + 1, end))]  # one that uses no time starts in it, too
     return np.array([a for a, _ in known], np.int64), np.array([b for _, b in known], np.int64)

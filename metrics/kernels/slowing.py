@@ -1,4 +1,4 @@
-"""Whether equal kernels take longer and longer: the same calls, iteration by iteration, against themselves.
+"""Whether equal kernels last longer and longer: the same calls, iteration by iteration, against themselves.
 
 A call is a kernel of one name and launch shape at one place among those of its iteration. Its lengths are divided by
 their median over iterations, and the median of these ratios over all calls, weighted with the calls' time, is how slow
@@ -29,10 +29,9 @@ CALL = ("name_id", "stream", "grid", "block", "place")
 class SlowingKernels(Struct, frozen=True, eq=False):
     """Calls that became slower from early to late iterations.
 
-    `kinds` are the rows of the table of kinds that they are of, `slowness` is the ratio of each iteration, 1 in a usual
-    one, and `growth` by how much a late one exceeds an early one. `lost_ns` is what a mean iteration takes longer than
-    early ones, and `even_ratio` the share of the time in calls that slow down by at least half as much.
-    """
+    `kinds` are the rows of the table of kinds that they are of, `slowness` is the ratio of every iteration, 1 in a
+    usual one, and `growth` by how much a late one exceeds an early one. `lost_ns` is what a mean iteration lasts longer
+    than early ones, and `even_ratio` the share of the time in calls that slow down by at least half as much."""
 
     kinds: pl.Series
     slowness: Float64s

@@ -20,10 +20,10 @@ UNCLEAR = ("cast",)  # on a CPU, where the operator may do nothing, or copy from
 # Libraries of operators that run as they are called; compilers fuse by themselves, libraries of products have none.
 OPERATOR_LIBRARIES = r"^(?:PyTorch ATen|TensorFlow)"
 SINGLE = r"^wrapped_"  # XLA's name of an instruction in a program with no other that could be joined to it
-COMPILED = r"^XLA"  # operators, too, where each is a program of its own
+COMPILED = r"^XLA"  # operators, too, where each is its own program
 EXECUTION = r"^GpuExecutable::Execute|^TpuExecutable::Execute"  # ranges of the host around one program of XLA
 MODULES = "XlaModule"  # the NVTX domain in which XLA names the program that runs
-FEW = 2.0  # kernels for each program: a block of a model has more
+FEW = 2.0  # kernels for every program: a block of a model has more
 FOREACH = ("foreach", "fused")  # algorithms over lists of tensors
 ORDER = ("window", "stream", "start_ns", "event")
 
@@ -45,7 +45,7 @@ def list_typed(trace: Trace, kinds: KernelKinds, kernels: pl.DataFrame) -> pl.Da
         & ~pl.col("algorithm").is_in(FOREACH).fill_null(value=False),
     ).with_row_index("kind")
     rows = kernels.join(known.cast({"kind": pl.Int64}), on="kind", how="left", maintain_order="left")
-    # XLA numbers its kernels in each program anew: equal names are no equal operations.
+    # XLA numbers its kernels in every program anew: equal names are no equal operations.
     own = pl.when("compiled").then(-2 - pl.col("event").cast(pl.Int64)).otherwise("kind")
     return rows.with_columns(
         pl.col("category").fill_null("unknown"), pl.col("of_operator").fill_null(value=False), operation=own

@@ -1,4 +1,4 @@
-"""Attention that is written out: scores, softmax and what lies around it as kernels between two products.
+"""Attention that is written out: scores, softmax and what is around it as kernels between two products.
 
 A framework without fused attention multiplies queries and keys, scales and masks the scores, takes their softmax, drops
 some, and multiplies with the values; the backward pass does the same in reverse. On a stream this is a product, a few
@@ -14,7 +14,7 @@ from types import MappingProxyType
 import polars as pl
 
 PRODUCT = "matmul"
-# What lies between two products of attention; anything else shows that the second one is about something else.
+# What is between two products of attention; anything else shows that the second one is about something else.
 LOOKED_UP = ("embedding_index", "sort_scan_topk")  # biases by relative position, and their gradients
 BETWEEN = (
     *("softmax", "elementwise", "layout", "cast", "random", "reduction", "memory_set_copy", "unknown"),
@@ -66,7 +66,7 @@ def _describe(kernels: pl.DataFrame, kinds: pl.DataFrame) -> pl.DataFrame:
 
 
 def _choose_sections(placed: pl.DataFrame) -> pl.DataFrame:
-    """Return `section` and `by_hand` of the sections that lie between two products of attention.
+    """Return `section` and `by_hand` of the sections that are between two products of attention.
 
     A section begins with its first product. What is looked up by the results of a softmax is the next token or an
     expert. A softmax whose gradient follows without a product between them is that of a loss. A norm's gradient by hand

@@ -17,7 +17,7 @@ from deepprof.metrics.memory.address_bands import BAND_NBYTES, LONG, MAX_ROWS, S
 I64, RATIO = pl.Int64(), pl.Float64()
 HEATS = ("steady", "burst", "mixed")
 COUNTS = ("reads", "read_nbytes", "writes", "write_nbytes")
-MAX_COUNT = 1 << 44  # of one block by one kernel: a stored table may say anything, and sums are to fit
+MAX_COUNT = 1 << 44  # of one block by one kernel: a stored table may state anything, and sums are to fit
 ACCESSED_BANDS = TableSchema.of(
     "One stretch of 2 MiB of a device's memory that kernels access, as counted.",
     {
@@ -63,7 +63,7 @@ def read_accesses(trace: Trace) -> pl.DataFrame:
 
 
 def measure_access_bands(trace: Trace, windows: int) -> AccessBands:
-    """Return what kernels access of each stretch of 2 MiB, by device and address.
+    """Return what kernels access of every section of 2 MiB, by device and address.
 
     Steady: accessed in at least `LONG` of the windows. Burst: in `SHORT` of them at most. A device with fewer kernels
     than `windows` has a window for each.

@@ -58,7 +58,7 @@ def measure_access_footprints(trace: Trace) -> pl.DataFrame:
 
 
 def measure_access_working_sets(trace: Trace) -> pl.DataFrame:
-    """Return the working set of each device, with the schema `ACCESS_WORKING_SETS`."""
+    """Return the working set of every device, with the schema `ACCESS_WORKING_SETS`."""
     launches = _sum_launches(trace).sort("touched_nbytes", descending=True, maintain_order=True)
     touched = pl.col("touched_nbytes")
     sets = launches.group_by("device").agg(
@@ -98,7 +98,7 @@ def _sum_launches(trace: Trace) -> pl.DataFrame:
 
 
 def _find_quantile(tenths: int) -> pl.Expr:
-    """Return the least size that so many tenths of the launches do not exceed."""
+    """Return the least size that this many tenths of the launches do not exceed."""
     place = (pl.len().cast(I64) * tenths + 9) // 10 - 1
     return pl.col("touched_nbytes").sort().get(place)
 

@@ -40,9 +40,9 @@ BAND_WINDOWS = TableSchema.of(
         "held_nbytes": (I64, "bytes of it that are allocated at some time in the window, at most all"),
     },
 )
-LONG = 0.8  # of the recording: what is alive for so long at a stretch is long-lived
-SHORT = 0.2  # of the recording at a stretch: what is never alive for longer is a burst
-MAX_ROWS = 1 << 22  # pieces of allocations in stretches of 2 MiB, and rows over time, that are examined
+LONG = 0.8  # of the recording: what is alive for so long at a section is long-lived
+SHORT = 0.2  # of the recording at a section: what is never alive for longer is a burst
+MAX_ROWS = 1 << 22  # pieces of allocations in sections of 2 MiB, and rows over time, that are examined
 MAX_NBYTES = 1 << 62
 
 
@@ -59,10 +59,10 @@ class AddressBands(Struct, frozen=True, eq=False):
 
 
 def measure_bands(blocks: pl.DataFrame, span_ns: tuple[int, int], windows: int) -> AddressBands:
-    """Return what a table `BLOCKS` holds of each stretch of 2 MiB over `span_ns`, the time of the recording.
+    """Return what a table `BLOCKS` contains of every section of 2 MiB over `span_ns`, the time of the recording.
 
-    `windows` stretches of time are told apart, fewer where there would be more than `MAX_ROWS` rows. A column
-    `operator` of `blocks` says who allocated.
+    `windows` sections of time are distinguished, fewer where there would be more than `MAX_ROWS` rows. A column
+    `operator` of `blocks` states who allocated.
     """
     pieces, left_out = cut_bands(blocks, span_ns)
     bands = classify_bands(pieces, span_ns)
@@ -76,9 +76,9 @@ def _length_of(span_ns: tuple[int, int], windows: int) -> int:
 
 
 def cut_bands(blocks: pl.DataFrame, span_ns: tuple[int, int]) -> tuple[pl.DataFrame, int]:
-    """Return the pieces of a table `BLOCKS` in each stretch of 2 MiB, and how many blocks were left out.
+    """Return the pieces of a table `BLOCKS` in every section of 2 MiB, and how many blocks were left out.
 
-    The columns are `device`, `address` (of the stretch), `piece_nbytes`, `begin_ns` and `end_ns` within `span_ns`, and
+    The columns are `device`, `address` (of the section), `piece_nbytes`, `begin_ns` and `end_ns` within `span_ns`, and
     `operator` if `blocks` has it. Left out are blocks without an address or a size, and the last ones once there are
     `MAX_ROWS` pieces. What was not released in the recording lasts until its end, what was there before from its begin.
     """
@@ -107,9 +107,9 @@ def cut_bands(blocks: pl.DataFrame, span_ns: tuple[int, int]) -> tuple[pl.DataFr
 
 
 def classify_bands(pieces: pl.DataFrame, span_ns: tuple[int, int]) -> pl.DataFrame:
-    """Return each stretch of 2 MiB of `cut_bands` with its class, by device and address, as a table `ADDRESS_BANDS`.
+    """Return each section of 2 MiB of `cut_bands` with its class, by device and address, as a table `ADDRESS_BANDS`.
 
-    Long-lived: alive for `LONG` of the recording at a stretch. Burst: never for more than `SHORT` of it at a stretch;
+    Long-lived: alive for `LONG` of the recording at a section. Burst: never for more than `SHORT` of it at a section;
     what was allocated once, late, and is there at the end may live long, and is mixed.
     """
     length = max(1, span_ns[1] - span_ns[0])
@@ -139,7 +139,7 @@ def classify_bands(pieces: pl.DataFrame, span_ns: tuple[int, int]) -> pl.DataFra
 
 
 def _find_operators(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return for each stretch the operator that allocated most bytes in it."""
+    """Return for every section the operator that allocated most bytes in it."""
     key = ("device", "address")
     sums = pieces.drop_nulls("operator").group_by(*key, "operator").agg(pl.col("piece_nbytes").sum())
     most = sums.sort("piece_nbytes", "operator", descending=[True, False])
@@ -147,15 +147,15 @@ def _find_operators(pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def spread_over_windows(pieces: pl.DataFrame, span_ns: tuple[int, int], windows: int) -> pl.DataFrame:
-    """Return what of each stretch of 2 MiB is allocated in each of `windows` equal stretches of time (`BAND_WINDOWS`).
+    """Return what of every section of 2 MiB is allocated in each of `windows` equal sections of time (`BAND_WINDOWS`).
 
-    Pieces that lie in the same bytes one after the other within a window count together, at most all of the stretch.
+    Pieces that are in the same bytes one after the other within a window count together, at most all of the section.
     """
     length = _length_of(span_ns, windows)
     first, last = ((pl.col(name) - span_ns[0]) // length for name in ("begin_ns", "end_ns"))
     end_within = pl.when((pl.col("end_ns") - span_ns[0]) % length == 0).then(last - 1).otherwise(last)
     until = pl.max_horizontal(pl.min_horizontal(end_within, windows - 1), first)
-    # An allocation changes what a window holds where it begins and after where it ends: as many rows as pieces.
+    # An allocation changes what a window contains where it begins and after where it ends: as many rows as pieces.
     begins = pieces.select("device", "address", window=first, change="piece_nbytes")
     ends = pieces.select("device", "address", window=until + 1, change=-pl.col("piece_nbytes"))
     key = ("device", "address")

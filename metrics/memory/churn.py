@@ -73,7 +73,7 @@ def _find_calls(trace: Trace, begin: Int64s, device: int) -> pl.DataFrame:
 
 
 def _find_devices(trace: Trace, calls: pl.DataFrame) -> pl.Series:
-    """Return the device that each of the calls, sorted by start, is about; null: not known."""
+    """Return the device that each of the calls, sorted by start, is about; null: unknown."""
     events = trace.device_events.drop_nulls("correlation").unique("correlation").select("correlation", "device")
     launches = read_launches(trace).join(events, on="correlation").select(*_key(), "device", start_ns="launch_ns")
     if launches.is_empty():
@@ -93,7 +93,7 @@ def _key() -> list[pl.Expr]:
 
 
 def find_churn_place(memory: DeviceMemory) -> dict[str, object] | None:
-    """Return `function`, `file`, `line` and `operator` in which they take most time; None where none is known."""
+    """Return `function`, `file`, `line` and `operator` in which they use most time; None where none is available."""
     tree, loop = memory.known.tree, memory.loop
     if tree is None or loop is None or not len(begin := _begins_of_later(loop, memory.known.trace)):
         return None

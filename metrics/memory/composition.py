@@ -79,7 +79,7 @@ def categorize(blocks: pl.DataFrame, begins: Int64s) -> pl.Series:
 
 
 def _find_iterations(times: pl.Series, begins: Int64s) -> pl.Series:
-    """Return the place in `begins` of the iteration in which each time lies, -1 before the first; null for null."""
+    """Return the place in `begins` of the iteration in which each time is, -1 before the first; null for null."""
     at = np.searchsorted(begins, times.fill_null(0).to_numpy(), side="right") - 1
     return pl.Series(at.astype(np.int64)).set(times.is_null(), None)
 

@@ -23,7 +23,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class DeviceMemory(Struct, frozen=True, eq=False, dict=True):
-    """The memory of one device (-1: of the host), measured when it is asked for.
+    """The memory of one device (-1: of the host), measured when it is requested.
 
     `loop` is the longest one on the device, None where there is none.
     """
@@ -34,7 +34,7 @@ class DeviceMemory(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_beside(self) -> bool:
-        """Whether it is the host's memory beside that of devices, on which the loop computes."""
+        """Whether it is the host's memory next to that of devices, on which the loop computes."""
         return self.device == HOST_MEMORY and (self.loop is None or device_of(self.loop, self.known.trace) >= 0)
 
     @cached_property
@@ -51,7 +51,7 @@ class DeviceMemory(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def blocks(self) -> pl.DataFrame:
-        """The columns of `BLOCKS` and `OWNERS`, and the `category` of each block."""
+        """The columns of `BLOCKS` and `OWNERS`, and the `category` of every block."""
         table = self.paired.table
         owned = table.hstack(find_owners(self.known, table, self._stages))
         category = categorize(owned, self.begins)
@@ -70,7 +70,7 @@ class DeviceMemory(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def _stages(self) -> StageSegments | None:
-        """The stages of the host over time, None where there is no loop to tell its threads."""
+        """The stages of the host over time, None where there is no loop to show its threads."""
         return None if self.loop is None else cut_host(self.known, self.loop)
 
     @cached_property
@@ -97,19 +97,19 @@ class DeviceMemory(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def has_only_totals(self) -> bool:
-        """Whether nothing is recorded but what was in use now and then: what came and went in between is not known."""
+        """Whether nothing is recorded but what was in use now and then: what came and went in between is unknown."""
         sizes = self.known.trace.memory_events.filter(device=self.device)["nbytes"]
         return not (sizes.fill_null(0) != 0).any()
 
     @property
     def rest_of(self) -> str:
-        """The category of memory in use of which no block is known: older than the recording, or not known either."""
+        """The category of memory in use of which no block is known: older than the recording, or unknown either."""
         is_unknown = self.has_only_totals or "without-place" in self.paired.left_out
         return "unknown" if is_unknown else "before the recording"
 
 
 def list_memory(known: TraceAnnotation, loops: Sequence[Loop]) -> Iterator[DeviceMemory]:
-    """Yield the memory of each device of a trace that has a loop or memory events, by its number; the host's first."""
+    """Yield the memory of every device of a trace that has a loop or memory events, by its number; the host's first."""
     trace = known.trace
     longest: dict[int, Loop] = {}
     for loop in sorted(loops, key=lambda each: -_span_of(each)):

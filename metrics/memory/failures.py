@@ -1,4 +1,4 @@
-"""Why there was no room for an allocation: what was asked for, what was free, and who held the rest."""
+"""Why there was no room for an allocation: what was requested, what was free, and who held the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FailedAllocation(Struct, frozen=True, kw_only=True, eq=False):
     """One allocation for which there was no room.
 
     `free_nbytes` is what the driver had left, `holding` what the allocator held, both None where not recorded; `in_use`
-    is whose it was, as a table `COMPOSITION`. `line` is where it was asked for.
+    is whose it was, as a table `COMPOSITION`. `line` is where it was requested.
     """
 
     time_ns: int
@@ -40,7 +40,7 @@ class FailedAllocation(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_fragmented(self) -> bool | None:
-        """Whether there was enough in all, but no stretch of it is known to be long enough; None: not known.
+        """Whether there was enough in all, but no section of it is known to be long enough; None: unknown.
 
         What the driver has left it can give at once: where that is enough, something else was in the way.
         """
@@ -56,7 +56,7 @@ class FailedAllocation(Struct, frozen=True, kw_only=True, eq=False):
 def list_failures(memory: DeviceMemory) -> list[FailedAllocation]:
     """Return the failed allocations of a device in the order of time, of more than `MOST_FAILURES` the last ones.
 
-    Each is held against all blocks: a program that tries again may fail many times.
+    Each is kept against all blocks: a program that tries again may fail many times.
     """
     trace = memory.known.trace
     lines = {row.pop("stack_id"): row for row in name_stacks(trace.stacks).to_dicts()} if trace.stacks.height else {}

@@ -62,7 +62,7 @@ def add_up_processes(rows: pl.DataFrame, column: str) -> pl.Series:
 
 
 def device_of(loop: Loop, trace: Trace) -> int:
-    """Return the number that memory events of a loop's device have: the host's where operators stand for kernels."""
+    """Return the number that memory events of a loop's device have: the host's where operators represent kernels."""
     return HOST_MEMORY if is_stand_in(trace) else loop.device
 
 
@@ -72,7 +72,7 @@ def begins(loop: Loop, trace: Trace) -> tuple[Int64s, Int64s]:
 
 
 def begins_of(loop: Loop, trace: Trace, rows: pl.DataFrame) -> tuple[Int64s, Int64s]:
-    """Return index and begin of some `rows` of `loop.iterations`: the launch on the host if known, in ns.
+    """Return index and begin of some `rows` of `loop.iterations`: the launch on the host if available, in ns.
 
     If most have no launch record, the begins on the device are used.
     """
@@ -96,12 +96,12 @@ def _launch_times(loop: Loop, trace: Trace, starts: pl.Series) -> pl.Series:
 
 
 def floors(times: Int64s, in_use: Int64s, begin: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Return the least of `in_use` from each begin to the next (one fewer), and where it is known."""
+    """Return the least of `in_use` from every begin to the next (one fewer), and where available."""
     if len(begin) < 2 or not len(times):
         return np.zeros(max(0, len(begin) - 1), np.int64), np.zeros(max(0, len(begin) - 1), bool)
     first = np.searchsorted(times, begin, side="right") - 1  # the value that holds at the begin
     known = (first[:-1] >= 0) & (np.diff(begin) > 0)
     end = np.maximum(np.searchsorted(times, begin, side="left")[1:], np.maximum(first[:-1], 0) + 1)
     pairs = np.stack([np.maximum(first[:-1], 0), end], axis=1).ravel()
-    padded = np.append(in_use, np.iinfo(np.int64).max)  # an end may lie after the last event
+    padded = np.append(in_use, np.iinfo(np.int64).max)  # an end may be after the last event
     return np.asarray(np.minimum.reduceat(padded, pairs)[::2]), known

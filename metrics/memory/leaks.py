@@ -21,9 +21,9 @@ Int64s = npt.NDArray[np.int64]
 
 I64, F64, TEXT = pl.Int64(), pl.Float64(), pl.String()
 
-FEWEST_LEAVING = 6  # iterations that are looked at: as for other growth
+FEWEST_LEAVING = 6  # iterations that are examined: as for other growth
 STILL_OPEN = 2  # last iterations that are not: what they leave may be released after the recording
-STEADY = 0.9  # of the iterations leave something: a cache that fills, or holds the last ones, does so in fewer
+STEADY = 0.9  # of the iterations leave something: a cache that fills, or contains the last ones, does so in fewer
 
 GROWTH = TableSchema.of(
     "What one line of code leaves in use, iteration after iteration; null where the line is not known.",

@@ -2,9 +2,8 @@
 
 PASTA counts the memory that the instructions of a kernel touch (its Table V). A trace has no addresses that kernels
 used, but the shapes of the operands of their operators: the operand footprint is what these hold, and what the operator
-writes beside them as its cost rule says. A kernel may touch less of it (a gather of a table) or more (a workspace), and
-a tensor that is given twice counts twice. Without a device the operators that do the work stand for kernels.
-"""
+writes next to them as its cost rule states. A kernel may touch less of it (a gather of a table) or more (a workspace),
+and a tensor that is given twice counts twice. Without a device the operators that do the work represent kernels."""
 
 from __future__ import annotations
 
@@ -71,8 +70,7 @@ def measure_footprints(trace: Trace, recorded: Trace | None = None) -> pl.DataFr
     """Return the operand footprints of a trace read with `details`, the largest first, with the schema `FOOTPRINTS`.
 
     `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback). A kernel without a
-    known operator, or an operator whose operands were not recorded, has a row without a footprint.
-    """
+    recognized operator, or an operator whose operands were not recorded, has a row without a footprint."""
     if is_stand_in(trace) or not trace.device_events.height:
         calls = _list_operators(recorded if recorded is not None else trace)
     else:
@@ -130,13 +128,13 @@ def _is_empty(name: str) -> bool:
 def _is_wrapper(name: str) -> bool:
     """Return whether a name is that of a function around operators: of autograd in Python, or of compiled code.
 
-    Operators have a namespace, and compiled kernels names of their own.
+    Operators have a namespace, and compiled kernels their own names.
     """
     return "::" not in name and not is_fused(name)
 
 
 def _measure_call(signature: Mapping[str, str | None]) -> tuple[int | None, int | None]:
-    """Return what the operands of a call hold and what it writes beside them, None for what is not known."""
+    """Return what the operands of a call hold and what it writes next to them, None for what is unknown."""
     name, columns = signature["operator"], [signature[column] for column in SIGNATURE[1:]]
     if name is None or _is_wrapper(name) or not ANY_TYPE.search(signature["dtypes"] or ""):
         return None, None
@@ -156,7 +154,7 @@ def _as_recorded_today(operand: Operand) -> Operand:
 
 
 def measure_working_sets(footprints: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return the working set of each device of `footprints` (`FOOTPRINTS`), with the schema `WORKING_SETS`."""
+    """Return the working set of every device of `footprints` (`FOOTPRINTS`), with the schema `WORKING_SETS`."""
     parts = footprints.partition_by("device", as_dict=True, maintain_order=True)
     rows = [_summarize(device, rows, trace) for (device, *_), rows in sorted(parts.items())]
     return pl.DataFrame(rows, schema=WORKING_SETS)

@@ -1,6 +1,6 @@
 """For whom each block of memory was allocated: stage, layer, operator and line of code, by what was open on its thread.
 
-What a backward operator allocates belongs to its forward operator, below which it stands in the tree of contexts. Where
+What a backward operator allocates belongs to its forward operator, below which it is in the tree of contexts. Where
 the recorder wrote the call stack of an allocation, the line is that of the stack.
 """
 
@@ -39,7 +39,7 @@ LINE = ("function", "file", "line")
 
 
 def find_owners(known: TraceAnnotation, blocks: pl.DataFrame, host: StageSegments | None = None) -> pl.DataFrame:
-    """Return the owner (`OWNERS`) of each row of a table `BLOCKS` of the trace.
+    """Return the owner (`OWNERS`) of every row of a table `BLOCKS` of the trace.
 
     `host` are the stages of the host over time: of what happens outside of all that has a stage.
     """
@@ -64,7 +64,7 @@ def _find_open_owners(known: TraceAnnotation, blocks: pl.DataFrame, host: StageS
 
 
 def _find_slices(known: TraceAnnotation, tree: ContextTree, events: pl.Series) -> Int64s:
-    """Return the innermost slice that was open at each memory event, by its row; -1 for none, and for null."""
+    """Return the innermost slice that was open at every memory event, by its row; -1 for none, and for null."""
     found = np.full(len(events), -1, np.int64)
     rows = known.trace.memory_events.select("process", "thread", "time_ns")[events.drop_nulls()]
     found[events.is_not_null().to_numpy()] = find_open(tree.slices, rows)
@@ -72,7 +72,7 @@ def _find_slices(known: TraceAnnotation, tree: ContextTree, events: pl.Series) -
 
 
 def _stages_of(known: TraceAnnotation, rows: Int64s, times: pl.Series, host: StageSegments | None) -> pl.Series:
-    """Return the stage of each slice, else of the host at each of `times`; null where none is known."""
+    """Return the stage of every slice, else of the host at each of `times`; null where none is available."""
     slices = known.stages.of_slices
     stage = np.full(len(rows), -1) if slices is None else np.append(slices.stage, -1)[rows]
     if host is not None:
@@ -83,7 +83,7 @@ def _stages_of(known: TraceAnnotation, rows: Int64s, times: pl.Series, host: Sta
 
 
 def _layers_of(known: TraceAnnotation, rows: Int64s) -> pl.Series:
-    """Return the path of the layer of each slice, null where none is known."""
+    """Return the path of the layer of every slice, null where none is available."""
     layers = known.layers
     if layers is None or not len(layers.of_slices):
         return pl.Series([None], dtype=TEXT).new_from_index(0, len(rows))
@@ -91,7 +91,7 @@ def _layers_of(known: TraceAnnotation, rows: Int64s) -> pl.Series:
 
 
 def name_contexts(tree: ContextTree) -> pl.DataFrame:
-    """Return the outermost operator and the line of each context, and a last row of nulls for none."""
+    """Return the outermost operator and the line of every context, and a last row of nulls for none."""
     contexts, lines, outer = tree.contexts, find_lines(tree.contexts), _find_outermost(tree)
     frames = pl.concat([contexts.select("name", "file", "line"), pl.DataFrame(schema=_FRAME).clear(1)])
     at = pl.Series(np.append(lines, -1)).replace(-1, contexts.height).cast(pl.UInt32)
@@ -103,7 +103,7 @@ _FRAME = {"name": TEXT, "file": TEXT, "line": pl.UInt32()}
 
 
 def _find_outermost(tree: ContextTree) -> Int64s:
-    """Return for each context the outermost operator that it is or lies in, -1 for none."""
+    """Return for every context the outermost operator that it is or is in, -1 for none."""
     parent, depth = read_places(tree.contexts)
     operator = (tree.contexts["kind"] == "operator").to_numpy()
     outer = np.where(operator, np.arange(len(parent)), -1)
@@ -125,7 +125,7 @@ def _with_stacks(known: TraceAnnotation, blocks: pl.DataFrame, owners: pl.DataFr
 
 
 def name_stacks(stacks: pl.DataFrame) -> pl.DataFrame:
-    """Return `stack_id` and the line of each row of a table `STACKS` that has one: its innermost Python frame.
+    """Return `stack_id` and the line of every row of a table `STACKS` that has one: its innermost Python frame.
 
     Frames of the framework and of Python's own library count only where there are no others.
     """

@@ -1,7 +1,7 @@
 """How the ranks of a job share the work, by what they exchange and by the shape of their memory.
 
-Memory alone does not tell: with data parallelism and with tensor parallelism it is equal on all ranks (PASTA compares
-the same model trained in both ways, where the second peak is about half of the first). So what tells is what ranks
+Memory alone does not show: with data parallelism and with tensor parallelism it is equal on all ranks (PASTA compares
+the same model trained in both ways, where the second peak is about half of the first). So what shows is what ranks
 exchange in which phase of the iteration, and memory must agree: equal among ranks, or unequal in a pipeline, whose
 last stage has the outputs and the loss as well.
 """
@@ -31,7 +31,7 @@ from deepprof.mining.evidence import UPDATE
 
 I64, RATIO = pl.Int64(), pl.Float64()
 PARALLEL_KINDS = ("data", "sharded data", "tensor", "pipeline")
-SIGNS = ("gradients", "sharding", "layers", "stages")  # of each kind, in that order
+SIGNS = ("gradients", "sharding", "layers", "stages")  # of every kind, in that order
 PARALLEL_RANKS = TableSchema.of(
     "The memory and the exchanges of one rank in a usual iteration: medians, and shares of iterations.",
     {
@@ -86,8 +86,8 @@ KINDS_BY_WORDS = {
 class ParallelKind(Struct, frozen=True, eq=False):
     """How ranks share the work: `kind` is one of `PARALLEL_KINDS`, or several joined by ` + `; None: not told.
 
-    `confidence` is the share of iterations that show the signs, less where memory is not known or does not agree.
-    `reason` says what tells it, or why nothing does; `ranks` has the schema `PARALLEL_RANKS`.
+    `confidence` is the share of iterations that show the signs, less where memory is unknown or does not agree.
+    `reason` states what shows it, or why nothing does; `ranks` has the schema `PARALLEL_RANKS`.
     """
 
     kind: str | None
@@ -104,7 +104,7 @@ def find_parallel_kind(
 ) -> ParallelKind:
     """Return how the ranks share the work; `reference_peak_nbytes` is the peak of one rank of another run to compare.
 
-    Each rank's longest loop is measured. A rank without a loop tells nothing.
+    Each rank's longest loop is measured. A rank without a loop shows nothing.
     """
     known = {trace.rank or 0: trace for trace in traces}
     chosen = longest_loops(loop for loop in loops if loop.rank in known)
@@ -157,9 +157,8 @@ def _count_signs(loop: Loop, trace: Trace) -> dict[str, object]:
 def _signs() -> dict[str, pl.Expr]:
     """Return which signs the exchanges of one iteration show.
 
-    Where the forward pass reduces, so does the backward pass, for the gradients of activations; then only what is asked
-    for where a gradient has just been added up is of parameters.
-    """
+    Where the forward pass reduces, so does the backward pass, for the gradients of activations; then only what is
+    requested where a gradient has just been added up is of parameters."""
     kind, phase = pl.col("kind"), pl.col("phase")
     reduces, scatters = kind.is_in(["all-reduce", "reduce-scatter"]), kind == "reduce-scatter"
     layers = (reduces & (phase == "forward")).any()
@@ -175,7 +174,7 @@ def _signs() -> dict[str, pl.Expr]:
 
 
 def _judge(ranks: pl.DataFrame) -> ParallelKind:
-    """Return what the signs tell that all ranks show in most of their iterations."""
+    """Return what the signs show that all ranks show in most of their iterations."""
     shares = {sign: float(ranks[f"{sign}_ratio"].fill_null(0.0).min()) for sign in SIGNS}  # type: ignore[arg-type]
     shown = [k for k, sign in enumerate(SIGNS) if shares[sign] >= OFTEN]
     evenness = _compare_peaks(ranks)
@@ -197,7 +196,7 @@ MEANINGS = {
 
 
 def _compare_peaks(ranks: pl.DataFrame) -> float | None:
-    """Return the smallest peak over the largest, None where one is not known."""
+    """Return the smallest peak over the largest, None where one is unknown."""
     peaks = ranks["peak_nbytes"]
     return None if peaks.null_count() or not peaks.max() else float(peaks.min()) / float(peaks.max())  # type: ignore[arg-type]
 
@@ -212,7 +211,7 @@ def _say_memory(evenness: float | None, *, agrees: bool) -> str:
 
 
 def _say_why_not(ranks: pl.DataFrame, evenness: float | None) -> str:
-    """Return why nothing tells how the ranks share the work."""
+    """Return why nothing shows how the ranks share the work."""
     exchanged = bool((ranks["exchanges"].fill_null(0.0) > 0).any())
     calls = "what they exchange shows none of the known signs" if exchanged else "no exchange is recorded"
     alone = (
@@ -224,7 +223,7 @@ def _say_why_not(ranks: pl.DataFrame, evenness: float | None) -> str:
 def read_exchanges(trace: Trace) -> pl.DataFrame:
     """Return what a rank exchanged, in the order in which the host asked for it, with the schema `EXCHANGES`.
 
-    A kernel that sends and receives, and of which the recording does not say what for, is of the kind `other`.
+    A kernel that sends and receives, and of which the recording does not state what for, is of the kind `other`.
     """
     found = _read_operators(trace) if is_stand_in(trace) else _read_kernels(trace)
     ordered = found.cast({"said": pl.String}).sort("time_ns", maintain_order=True)
@@ -239,7 +238,7 @@ def read_exchanges(trace: Trace) -> pl.DataFrame:
 def _read_operators(trace: Trace) -> pl.DataFrame:
     """Return `time_ns`, what is `said` and `elements` of collectives on the CPU: the calls, else the backend's ranges.
 
-    Threads of the backend run the ranges later than they were asked for.
+    Threads of the backend run the ranges later than they were requested.
     """
     columns = ("start_ns", "name_id")
     rows = pl.concat([trace.host_events.select(columns), trace.device_events.select(columns)])

@@ -1,6 +1,6 @@
 """Which operators hold the memory that is in use at its peak, and in pieces of which size.
 
-Where no operator was recorded, as in a snapshot, it is the call stacks that hold it, with the pieces of each together.
+Where no operator was recorded, as in a snapshot, it is the call stacks that hold it, with the pieces of every together.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ NOT_MANAGED = "no managed memory: no call allocates or prefetches it, and no mig
 
 
 class PrefetchPlan(Struct, frozen=True, eq=False):
-    """`level` is `object` or `tensor`, None where there is no plan; `reason` says why.
+    """`level` is `object` or `tensor`, None where there is no plan; `reason` states why.
 
-    `factor` is what is in use over what the device has, None where that is not known; `rows` is a table `PREFETCHES`.
+    `factor` is what is in use over what the device has, None where that is unknown; `rows` is a table `PREFETCHES`.
     """
 
     level: str | None
@@ -72,7 +72,7 @@ def plan_prefetch(trace: Trace, device: int, footprints: pl.DataFrame, bands: pl
 
 
 def _uses_managed_memory(trace: Trace) -> bool:
-    """Return whether a call asks for managed memory, or the driver migrates it."""
+    """Return whether a call requests managed memory, or the driver migrates it."""
     calls = trace.host_events.filter(pl.col("category") == "runtime")
     copies = trace.device_events.filter(pl.col("activity") == "memcpy")
     return bool(
@@ -93,7 +93,7 @@ def _find_use(trace: Trace, device: int) -> int | None:
 
 
 def _join_bands(bands: pl.DataFrame) -> pl.DataFrame:
-    """Return `lifetime`, `address`, `nbytes` and `operator` of adjacent stretches of 2 MiB of one class."""
+    """Return `lifetime`, `address`, `nbytes` and `operator` of adjacent sections of 2 MiB of one class."""
     ordered = bands.sort("address")
     apart = pl.col("address") - pl.col("address").shift(1) != BAND_NBYTES
     other = pl.col("lifetime") != pl.col("lifetime").shift(1)
@@ -104,7 +104,7 @@ def _join_bands(bands: pl.DataFrame) -> pl.DataFrame:
 
 
 def _list_objects(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the advice on each stretch of memory where all fits: its lifetime decides when it is worth it."""
+    """Return the advice on every section of memory where all fits: its lifetime decides when it is worth it."""
     long = pl.col("lifetime") != "burst"
     action = pl.when(long).then(pl.lit("prefetch once")).otherwise(pl.lit("leave to migration"))
     reason = pl.when(long).then(pl.lit("it is allocated for long")).otherwise(pl.lit("it is allocated only in bursts"))
@@ -112,7 +112,7 @@ def _list_objects(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _list_tensors(footprints: pl.DataFrame, capacity: int) -> pl.DataFrame:
-    """Return the advice on the operands of each operator, the largest first."""
+    """Return the advice on the operands of every operator, the largest first."""
     rows = footprints.drop_nulls(["operator", "footprint_nbytes"]).group_by("operator", "dims", maintain_order=True)
     calls = rows.agg(pl.col("kernels").sum().alias("calls"), nbytes=pl.col("footprint_nbytes").max())
     fits = pl.col("nbytes") <= capacity

@@ -32,7 +32,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class _MemoryRise(Struct, frozen=True):
-    """Memory that iterations do not free: so many bytes per iteration, and over all that were looked at.
+    """Memory that iterations do not free: this many bytes per iteration, and over all that were examined.
 
     `certainty` is that of a `LevelRise`.
     """
@@ -60,7 +60,7 @@ def find_memory_growth(
 ) -> _MemoryRise | None:
     """Return the growth of what iterations leave in use, unless it stops, or comes and goes.
 
-    It must be a good part of what is in use, or in many iterations so many bytes for each that `is_much`.
+    It must be a good part of what is in use, or in many iterations this many bytes for each that `is_much`.
     """
     floors = find_floors(loop, trace)
     rise = None if floors is None else find_rise(floors.nbytes)
@@ -84,7 +84,7 @@ def find_rise(nbytes: Int64s) -> LevelRise | None:
 def _rise_steadily(nbytes: Int64s, trend: Trend) -> LevelRise | None:
     """Return the rise where nearly all iterations leave no less in use than the one before, and the others little less.
 
-    A cache that is emptied now and then rises in nearly all iterations, too, and gives back what it took.
+    A cache that is emptied now and then rises in nearly all iterations, too, and gives back what it needed.
     """
     steps = np.diff(nbytes)
     rising, grown = float((steps >= 0).mean()), int(nbytes[-1] - nbytes[0])
@@ -97,7 +97,7 @@ def _rise_steadily(nbytes: Int64s, trend: Trend) -> LevelRise | None:
 def _rise_on_the_whole(nbytes: Int64s, trend: Trend) -> LevelRise | None:
     """Return the rise where memory varies as well, and neither chance nor a walk without aim leads as far up.
 
-    A cache that has something for each shape of a batch rises now and then, less and less often.
+    A cache that has something for every shape of a batch rises now and then, less and less often.
     """
     if not _lasts(nbytes, UNDIMINISHED) or not _is_certain(nbytes, trend):
         return None
@@ -116,5 +116,5 @@ def _lasts(nbytes: Int64s, share: float) -> bool:
 
 
 def _is_large(grown: int, steps: int, first: int | None) -> bool:
-    """Return whether memory has grown by a good part of what was in use at `first` (None: not known), or by much."""
+    """Return whether memory has grown by a good part of what was in use at `first` (None: unknown), or by much."""
     return grown >= LEAK_NBYTES * steps or (first is not None and grown >= MEMORY_GROWTH * first)

@@ -10,7 +10,7 @@ from deepprof.metrics.memory.block_lifetimes import holds_at, pair_blocks
 from deepprof.metrics.memory.device_memory import DeviceMemory
 from deepprof.metrics.memory.use import MemoryUse
 
-ALL_KNOWN = 0.99  # of the memory in use and held: with fewer blocks and segments known, gaps between them say nothing
+ALL_KNOWN = 0.99  # of the memory in use and held: with fewer blocks and segments known, gaps between them state nothing
 
 FAR = 1 << 62  # no device has such an address: sums with it could overflow
 
@@ -18,8 +18,8 @@ FAR = 1 << 62  # no device has such an address: sums with it could overflow
 class Fragmentation(Struct, frozen=True, kw_only=True):
     """The memory that the allocator of a device holds at one moment, in bytes.
 
-    Of what is held and not in use, `split_nbytes` lies beside blocks in use and cannot be given back to the driver, and
-    `largest_nbytes` is the longest stretch; both are None where segments or blocks are not known.
+    Of what is kept and not in use, `split_nbytes` is next to blocks in use and cannot be given back to the driver, and
+    `largest_nbytes` is the longest section; both are None where segments or blocks are unknown.
     """
 
     time_ns: int
@@ -30,12 +30,12 @@ class Fragmentation(Struct, frozen=True, kw_only=True):
 
     @property
     def pieces_nbytes(self) -> int:
-        """What lies beside blocks in use, without the longest stretch, into which a request may fit; 0 if not known."""
+        """What is next to blocks in use, without the longest section, into which a request may fit; 0 if unknown."""
         return max(0, (self.split_nbytes or 0) - (self.largest_nbytes or 0))
 
     @property
     def free_nbytes(self) -> int:
-        """What is held and not in use."""
+        """What is kept and not in use."""
         return max(0, self.reserved_nbytes - self.allocated_nbytes)
 
 
@@ -54,7 +54,7 @@ def measure_fragmentation(memory: DeviceMemory, time_ns: int | None = None) -> F
 
 
 def _measure_gaps(memory: DeviceMemory, found: Fragmentation) -> Fragmentation:
-    """Return the same with what lies between blocks, where nearly all of what is held and in use is known."""
+    """Return the same with what is between blocks, where nearly all of what is kept and in use is known."""
     held = _find_segments(memory, found.time_ns)
     used = memory.paired.table.filter(holds_at(found.time_ns), pl.col("address") < FAR)
     known = held["nbytes"].sum() >= ALL_KNOWN * found.reserved_nbytes
@@ -78,7 +78,7 @@ def _find_segments(memory: DeviceMemory, time_ns: int) -> pl.DataFrame:
 
 
 def _find_gaps(held: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
-    """Return the free stretches of segments, `gap`, and whether a block in use is in the same segment."""
+    """Return the free sections of segments, `gap`, and whether a block in use is in the same segment."""
     segments = held.select(segment="address", until=pl.col("address").cast(pl.Int64) + pl.col("nbytes"))
     blocks = used.select("address", "nbytes").sort("address")
     placed = blocks.join_asof(segments, left_on="address", right_on="segment", strategy="backward")
@@ -98,7 +98,7 @@ def _find_gaps(held: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
 def measure_refused(use: MemoryUse, since_ns: int) -> int:
     """Return how much more the allocator took from the driver from `since_ns` on, although as much was free in all.
 
-    It took more for blocks that are no larger than what it held and did not use: no stretch of that was long enough.
+    It used more for blocks that are no larger than what it held and did not use: no section of that was long enough.
     """
     if use.reserved_nbytes is None or len(use.time_ns) < 2:
         return 0

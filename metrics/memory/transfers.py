@@ -1,7 +1,7 @@
-"""Copies that come again in each iteration, and what is copied there and back: candidates to keep where it is.
+"""Copies that come again in every iteration, and what is copied there and back: candidates to keep where it is.
 
-A trace has sizes, directions and places of copies, not what they carry. So equal copies may carry new data in each
-iteration, as those of a batch do: what speaks for that is said as a doubt, and nothing here is more than a candidate.
+A trace has sizes, directions and places of copies, not what they carry. So equal copies may carry new data in every
+iteration, as those of a batch do: what speaks for that is stated as a doubt, and nothing here is more than a candidate.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ROUND_TRIPS = TableSchema.of(
 )
 OFTEN = 0.9  # of the usual iterations have a copy that repeats
 FEWEST_ITERATIONS = 3  # in which it must come again
-SMALL_NBYTES = 1 << 16  # smaller ones are numbers, flags and shapes: their size says nothing
+SMALL_NBYTES = 1 << 16  # smaller ones are numbers, flags and shapes: their size states nothing
 SOURCE = ("operator", "function", "file", "line")
 
 
@@ -90,7 +90,7 @@ def read_copies(loop: Loop, trace: Trace, known: TraceAnnotation | None = None) 
 
 
 def _find_sources(tree: ContextTree | None, many: int) -> pl.DataFrame:
-    """Return `SOURCE` of each of `many` device events, null where it is not known."""
+    """Return `SOURCE` of each of `many` device events, null where it is unknown."""
     nothing = {"operator": TEXT, "function": TEXT, "file": TEXT, "line": pl.UInt32()}
     if tree is None or not many:
         return pl.DataFrame(schema=nothing).clear(many)
@@ -98,7 +98,7 @@ def _find_sources(tree: ContextTree | None, many: int) -> pl.DataFrame:
 
 
 def sum_directions(loop: Loop, copies: pl.DataFrame) -> pl.DataFrame:
-    """Return what is copied in each direction, the longest first, with the schema `DIRECTIONS`."""
+    """Return what is copied in every direction, the longest first, with the schema `DIRECTIONS`."""
     many = max(1, loop.usual.height)
     groups = copies.group_by("copy_kind").agg(
         copies=pl.len() / many, nbytes=pl.col("nbytes").sum() / many, copy_ns=pl.col("copy_ns").sum() / many

@@ -1,4 +1,4 @@
-"""Memory in use, and held by the allocator, over time: of a device in few points, and of each iteration."""
+"""Memory in use, and held by the allocator, over time: of a device in few points, and of every iteration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MemoryUse(Struct, frozen=True, eq=False):
     """Memory in use on one device from each of `time_ns` on, in the order of `rows` of `memory_events`.
 
     `absolute`: the recorder wrote totals; otherwise `allocated_nbytes` counts from the least in use in the recording.
-    `reserved_nbytes` is None where the recorder does not say what the allocator holds.
+    `reserved_nbytes` is None where the recorder does not state what the allocator holds.
     """
 
     rows: Int64s
@@ -74,11 +74,10 @@ def read_use(events: pl.DataFrame, device: int) -> MemoryUse | None:
 
 
 def sum_up(time: Int64s, in_use: Int64s, most: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Return when at most `most` stretches begin, since the first time, and the least and the most in use in each.
+    """Return when at most `most` sections begin, since the first time, and the least and the most in use in each.
 
-    Every value holds until the next one, so that what is in use at a stretch's begin counts, too. All that changes at
-    the first time is one change to the least in use: recorders put there what is older than the recording.
-    """
+    Every value holds until the next one, so that what is in use at a section's begin counts, too. All that changes
+    at the first time is one change to the least in use: recorders put there what is older than the recording."""
     span = int(time[-1] - time[0]) + 1
     length = -(-span // most)
     many = -(-span // length)
@@ -87,7 +86,7 @@ def sum_up(time: Int64s, in_use: Int64s, most: int) -> tuple[Int64s, Int64s, Int
     begun = int(np.searchsorted(time, time[0], side="right")) - 1
     np.minimum.at(low, stretch[begun:], in_use[begun:])
     np.maximum.at(high, stretch, in_use)
-    last = np.searchsorted(stretch, np.arange(many)) - 1  # the value that holds at the begin of a stretch
+    last = np.searchsorted(stretch, np.arange(many)) - 1  # the value that holds at the begin of a section
     held = in_use[np.maximum(last, 0)]
     carried = last >= 0
     low[carried], high[carried] = np.minimum(low, held)[carried], np.maximum(high, held)[carried]
@@ -95,7 +94,7 @@ def sum_up(time: Int64s, in_use: Int64s, most: int) -> tuple[Int64s, Int64s, Int
 
 
 def measure_peaks(use: MemoryUse, loop: Loop, trace: Trace) -> pl.DataFrame:
-    """Return the peak of each complete iteration after warm-up that another one follows, as a table `PEAKS`."""
+    """Return the peak of every complete iteration after warm-up that another one follows, as a table `PEAKS`."""
     index, begin = begins(loop, trace)
     rows = [
         {"index": int(number), **_measure_peak(use, int(start), int(end))}

@@ -70,7 +70,7 @@ def read_passes(loop: Loop, trace: Trace) -> Passes:
 
 
 def _read_collectives(trace: Trace, device: int) -> pl.DataFrame:
-    """Return the synchronising collectives of a device with their `symbol`: the name, and the size if known."""
+    """Return the synchronising collectives of a device with their `symbol`: the name, and the size if available."""
     named = pl.col("name_id").is_in(collective_names(trace).implode())
     kernels = trace.device_events.with_row_index("event").filter(
         (pl.col("device") == device) & (pl.col("activity") == "kernel") & named
@@ -143,7 +143,7 @@ def _place(found: pl.DataFrame, loop: Loop, trace: Trace) -> pl.DataFrame:
 
 
 def _first_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
-    """Return index, start_ns and correlation of each iteration's first kernel, in order of time.
+    """Return index, start_ns and correlation of every iteration's first kernel, in order of time.
 
     The time after an iteration that no other follows begins with a row of index -1.
     """

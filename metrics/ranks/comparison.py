@@ -84,9 +84,8 @@ class RankGroup(Struct, frozen=True, eq=False):
 class RankComparison(Struct, frozen=True, eq=False):
     """`ranks` has the schema `metrics.ranks.ranks_table.RANKS`, `skews` (one row per group and position) `GROUP_SKEWS`.
 
-    `missing` holds the runs of ranks (first, last) of the job that no trace was given of; None if no trace states the
-    number of ranks.
-    """
+    `missing` contains the runs of ranks (first, last) of the job that no trace was given of; None if no trace states
+    the number of ranks."""
 
     ranks: pl.DataFrame
     skews: pl.DataFrame
@@ -108,7 +107,7 @@ class RankComparison(Struct, frozen=True, eq=False):
 def compare_ranks(loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> RankComparison | None:
     """Return the comparison of the ranks of one job; None for a single rank and device, or without any loop.
 
-    `ranks` are the facts of each rank, `loops` the loops of all ranks, including marked steps measured as loops. Of
+    `ranks` are the facts of every rank, `loops` the loops of all ranks, including marked steps measured as loops. Of
     several loops on a device the longest is compared; a step is only compared with steps.
     """
     facts = places_of(ranks)
@@ -134,7 +133,7 @@ def compare_ranks(loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> RankComp
 def _keep_compared(
     longest: Mapping[tuple[int, int], Loop], facts: Mapping[tuple[int, int], PlaceFacts]
 ) -> dict[tuple[int, int], Loop]:
-    """Return the loops that have facts; beside loops, single steps only if they can be compared with others."""
+    """Return the loops that have facts; next to loops, single steps only if they can be compared with others."""
     known = {place: loop for place, loop in longest.items() if place in facts}
     groups = _group_places(list(known.values()), facts)
     alone = {group[0] for group in groups if len(group) == 1 and longest[group[0]].single}
@@ -192,7 +191,7 @@ def _compare_group(
 def _match_group(
     reference: Passes, others: Sequence[Passes], iteration_ns: float, *, single: bool
 ) -> list[Match | None]:
-    """Return the alignment of each rank with the reference, itself first; None for all if one cannot be aligned."""
+    """Return the alignment of every rank with the reference, itself first; None for all if one cannot be aligned."""
     match = match_single if single else match_passes
     matches = [match(reference, other) for other in others]
     most = TOGETHER_ON_CPU if reference.on_cpu else TOGETHER

@@ -23,7 +23,7 @@ from deepprof.metrics.streams import is_collective
 
 KERNEL_TIMES = pl.Schema({"name": pl.String(), "count": pl.UInt32(), "mean_ns": pl.Float64()})
 
-MOST_KINDS = 100  # rows that a rank sends; what is beyond them takes hardly any time
+MOST_KINDS = 100  # rows that a rank sends; what is beyond them uses hardly any time
 KERNEL_CALLS = TableSchema.of(
     "The calls of one kernel in one launch shape, in the usual iterations; what takes most time first.",
     {
@@ -75,7 +75,7 @@ def gather_facts(loops: Iterable[Loop], trace: Trace, shared: Collection[int] = 
 
 
 def longest_loops(loops: Iterable[Loop]) -> dict[tuple[int, int], Loop]:
-    """Return the loop of each rank and device in which it spends most time."""
+    """Return the loop of every rank and device in which it spends most time."""
     chosen: dict[tuple[int, int], Loop] = {}
     for loop in sorted(loops, key=lambda each: int(each.iterations["operation_ns"].sum()), reverse=True):
         chosen.setdefault((loop.rank, loop.device), loop)
@@ -143,7 +143,7 @@ def _list_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
 
 
 def _hash_names(rows: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
-    """Return the rows with `kernel`, without kernels that communicate in a way of their own."""
+    """Return the rows with `kernel`, without kernels that communicate in their own way."""
     named = rows.with_columns(name=names.gather(rows["name_id"]).fill_null(""))
     known = classify_names(named["name"])["category"].cast(pl.String())
     computing = named.filter((known != "communication").fill_null(value=True))

@@ -31,7 +31,7 @@ RANKS = TableSchema.of(
         "best_score": (F64, "`own_ns` over that of the rank's own best iterations"),
     },
 )
-BEST = 0.05  # the quantile that stands for a rank's best iterations: the very best one may be cut short
+BEST = 0.05  # the quantile that represents a rank's best iterations: the very best one may be cut short
 
 
 def describe_group(
@@ -62,7 +62,7 @@ def describe_group(
 
 
 def _own_times(loop: Loop) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the time of each usual iteration without exposed communication."""
+    """Return the time of every usual iteration without exposed communication."""
     rows = loop.usual.select(own=pl.col("iteration_ns") - pl.col("exposed_communication_ns")).drop_nulls()
     return rows["own"].to_numpy()
 

@@ -67,7 +67,7 @@ def _place(member: ComparedRank, length: int) -> pl.DataFrame:
 def measure_waits(placed: pl.DataFrame, members: Sequence[ComparedRank]) -> pl.DataFrame:
     """Return the waits, a table `WAITS`, of the collectives of `place_members`.
 
-    Matched ranks are compared in each collective that all of them have; otherwise a rank is compared with the usual
+    Matched ranks are compared in every collective that all of them have; otherwise a rank is compared with the usual
     length of the collective at that position on the rank where it is shortest.
     """
     took = placed.with_columns(took_ns=pl.col("end_ns") - pl.col("start_ns"))

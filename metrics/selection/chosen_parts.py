@@ -61,7 +61,7 @@ def mark_iterations(
 
 
 def _find_host_spans(trace: Trace, loop: Loop, chosen: Bools) -> Spans:
-    """Return the time of chosen iterations on the host; that of the device where no launch is known.
+    """Return the time of chosen iterations on the host; that of the device where no launch is available.
 
     An iteration that no other follows ends there with the last launch of its work.
     """
@@ -137,7 +137,7 @@ def _mark_operators(recorded: Trace, trace: Trace, events: Bools) -> Bools:
 
 
 def number_kernels(trace: Trace) -> Int64s:
-    """Return for each device event how many kernels of its device were launched before it: of a kernel its number.
+    """Return for every device event how many kernels of its device were launched before it: of a kernel its number.
 
     A kernel without a launch in the trace counts as launched when it began. Of those launched at once, as by a graph,
     the first to begin comes first.

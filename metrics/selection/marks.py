@@ -45,7 +45,7 @@ def _overlap_spans(rows: pl.DataFrame, spans: Spans) -> Bools:
 
 
 def start_in(spans: Spans, times: pl.Series) -> Bools:
-    """Return which times lie in spans."""
+    """Return which times are in spans."""
     time = times.to_numpy()
     at = np.searchsorted(spans.starts, time, side="right") - 1
     return (at >= 0) & (time < np.append(spans.ends, 0)[at])

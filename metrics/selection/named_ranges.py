@@ -1,6 +1,6 @@
 """What a program did within ranges of a name, which it wrote itself: `deepprof.range`, record_function, NVTX, roctx.
 
-A device event belongs to the range in which its launch lies. Backward passes run on a thread of autograd, which works
+A device event belongs to the range in which its launch is. Backward passes run on a thread of autograd, which works
 for the thread that trains: what it does during a range of that thread is part of the range.
 """
 
@@ -36,7 +36,7 @@ def list_range_names(trace: Trace) -> pl.DataFrame:
 
 
 def mark_ranges(trace: Trace, pattern: str) -> RowMarks | None:
-    """Return what lies in the ranges whose name is `pattern`, or matches its wildcards; None where there are none.
+    """Return what is in the ranges whose name is `pattern`, or matches its wildcards; None where there are none.
 
     On the host that is what begins in a range on its thread, and in memory what happens there. On devices it is what
     was launched so; of what has no launch in the trace, or where only the device has such ranges, what begins within a
@@ -80,7 +80,7 @@ def _find_host_spans(trace: Trace, ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_autograd(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the threads that run backward passes for others, and of each process the thread that they run them for.
+    """Return the threads that run backward passes for others, and of every process the thread that they run them for.
 
     That is the one with most time in operators that are no nodes of backward passes, which may run them itself.
     """
@@ -96,7 +96,7 @@ def _find_autograd(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _mark_points(rows: pl.DataFrame, host: pl.DataFrame) -> Bools:
-    """Return which rows of one time lie in spans of their thread; of those without a thread, in any span."""
+    """Return which rows of one time are in spans of their thread; of those without a thread, in any span."""
     time = pl.lit(0, pl.Int64).alias("part")
     anywhere = merge_spans(host.with_columns(time), ("part",))
     found = lie_in(rows.with_columns(time), anywhere, ("part",))
@@ -106,7 +106,7 @@ def _mark_points(rows: pl.DataFrame, host: pl.DataFrame) -> Bools:
 
 
 def _mark_events(trace: Trace, inside: Bools, device: pl.DataFrame, *, by_launch: bool) -> Bools:
-    """Return the device events whose launch is `inside`; of those without one, which lie in ranges of the device."""
+    """Return the device events whose launch is `inside`; of those without one, which are in ranges of the device."""
     on_device = _lie_on_device(trace, trace.device_events, device)
     if not by_launch:
         return on_device

@@ -18,7 +18,7 @@ STREAM_ROLES = pl.Schema({"device": pl.UInt16(), "stream": pl.Int64(), "role": p
 class SelectedTrace(Trace, frozen=True, kw_only=True, eq=False):
     """A part of a trace, with what the analysis of the whole found.
 
-    `loops` are those of the whole with the iterations that lie in the part, `roles` (`STREAM_ROLES`) are the roles of
+    `loops` are those of the whole with the iterations that are in the part, `roles` (`STREAM_ROLES`) are the roles of
     the streams of the whole. `thread` is the one whose operators are its kernels, where the whole has no device.
     `is_numbered`: kernels were chosen by number, so that an iteration without some of its kernels is cut.
     """

@@ -1,4 +1,4 @@
-"""Stretches of time on threads, or on streams: which rows lie in them, and which overlap them."""
+"""Stretches of time on threads, or on streams: which rows are in them, and which overlap them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MATERIAL = 0.08  # of the level: a series that varies by a few per cent has no l
 CLEAR = 4.0  # deviations within the levels that a jump must exceed
 OUTLYING = 3.0
 FINEST = 0.002  # of the level: coarse clocks show less noise than there is
-PENALTY = 3.0  # times log(n) for each change: a new level and its place, stricter than BIC since noise is not white
+PENALTY = 3.0  # times log(n) for every change: a new level and its place, stricter than BIC since noise is not white
 MAX_SERIES_VALUES = 20_000  # values: longer series are thinned evenly, which PELT's worst case, n², makes necessary
 
 
@@ -45,7 +45,7 @@ def can_find_changes() -> bool:
 def find_changes(values: npt.ArrayLike) -> tuple[LevelChange, ...]:
     """Return the jumps of a series of positive values in order; none where the library is not installed.
 
-    At least five values lie before, between and after jumps.
+    At least five values are before, between and after jumps.
     """
     series = np.asarray(values, np.float64)
     if len(series) < 2 * MIN_LEVEL_VALUES or _steady(series) or not can_find_changes():

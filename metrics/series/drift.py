@@ -45,7 +45,7 @@ class Drift(Struct, frozen=True, eq=False):
 
     @property
     def lost_ns(self) -> float:
-        """How much longer a late iteration takes."""
+        """How much longer a late iteration needs."""
         return self.after_ns - self.before_ns
 
     @property

@@ -26,7 +26,7 @@ MIN_GROWTH_ITERATIONS = (
 
 SMALL_OVERLAP = 0.3  # copies fill less of the interval than this, or they are the cause
 LARGE_SHARE = 0.2  # of the iteration's time: a smaller interval is not reported
-# Idle time with a cause of its own, which is reported: the rest of an interval may be due to the graph.
+# Idle time with its own cause, which is reported: the rest of an interval may be due to the graph.
 EXPLAINED = ("idle_input_ns", "idle_allocator_ns", "idle_dependency_ns", "idle_shared_ns")
 UNEXPLAINED = tuple(part for part in IDLE_PARTS if part not in EXPLAINED)
 BEYOND = 3.0  # least growth over the capture, in deviations of the intervals around their line
@@ -68,7 +68,7 @@ class CountGrowth(Struct, frozen=True):
     """A count per iteration (`kernels` or `events`) that grows from `first` to `last`, medians of the outer thirds.
 
     `lost_ns` is how much longer an iteration of the last third takes than one of the first, `time_ns` its time, and
-    `extra_ns` how much longer a mean iteration takes than one before any growth would, if the growth is steady.
+    `extra_ns` how much longer a mean iteration needs than one before any growth would, if the growth is steady.
     """
 
     count: str
@@ -132,7 +132,7 @@ def find_growth(values: npt.NDArray[np.float64] | npt.NDArray[np.int64]) -> Tren
 def _at_one_pace(waits: npt.NDArray[np.int64], intervals: Intervals) -> npt.NDArray[np.float64]:
     """Return the intervals as if each iteration's kernels had run at the usual pace.
 
-    If the same work takes longer too, the machine has become slower; the loop has not become longer.
+    If the same work lasts longer too, the machine has become slower; the loop has not become longer.
     """
     rows = intervals.iterations
     pace = np.maximum(rows["busy_ns"].to_numpy(), 1) / np.maximum(rows["kernels"].to_numpy(), 1)
@@ -140,7 +140,7 @@ def _at_one_pace(waits: npt.NDArray[np.int64], intervals: Intervals) -> npt.NDAr
 
 
 def _unexplained(loop: Loop, intervals: Intervals, known: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    """Return every interval without the parts in it that are `known` to have a cause of their own."""
+    """Return every interval without the parts in it that are `known` to have their own cause."""
     rows = intervals.iterations
     if loop.timeline is not None:
         begin, whole = rows["end_ns"].to_numpy(), rows["interval_ns"].to_numpy()
@@ -184,7 +184,7 @@ def find_count_growth(loop: Loop) -> CountGrowth | None:
     )
     bounds = (int(rows["index"][0]), int(rows["index"][-1]))
     lost = max(0.0, slow - fast)
-    # Medians of outer thirds lie two thirds of the growth apart, and the first a sixth of it above the begin.
+    # Medians of outer thirds are two thirds of the growth apart, and the first a sixth of it above the begin.
     extra = float(rows["iteration_ns"].mean()) - (fast - lost / 4)  # type: ignore[arg-type]
     return CountGrowth(name, first, last, trend, lost, slow, min(lost, max(0.0, extra)), bounds)
 
@@ -227,7 +227,7 @@ def _build_spans(trace: Trace, *, graphs: bool) -> tuple[Spans, str]:
 
 
 def _capture_spans(trace: Trace, calls: pl.DataFrame) -> tuple[Spans, str]:
-    """Return the time from the begin of each capture to the end of the instantiation that follows it."""
+    """Return the time from the begin of every capture to the end of the instantiation that follows it."""
     begins = calls.filter(trace.names.gather(calls["name_id"]).str.contains("BeginCapture"))["start_ns"].to_numpy()
     made = calls.filter(trace.names.gather(calls["name_id"]).str.contains("Instantiate"))
     start, end = made["start_ns"].to_numpy().copy(), made["end_ns"].to_numpy()

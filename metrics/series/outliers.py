@@ -22,7 +22,7 @@ MIN_OUTLIER_ITERATIONS = 8  # iterations: with fewer there is no usual time
 AROUND = 11  # iterations whose median is the usual time: five in a row may be slow, and the median follows drift
 CLEAR = 4.0  # deviations above the usual time, which normal noise exceeds once in 30,000 iterations
 LARGE = 0.2  # of the usual time: less is noise that a short capture does not show
-# Columns that show how an iteration differs, beside its time and its parts.
+# Columns that show how an iteration differs, next to its time and its parts.
 DIFFERENCES = ("kernels", "events", "edits", "launches", "waits", "allocations", "builds", "htod_bytes")
 # Of the time of all iterations together. Less than 3 % is not reported, and one stall in a capture often reaches that.
 WORTH, WARNING = 0.03, 0.1
@@ -45,7 +45,7 @@ class Outliers(Struct, frozen=True, eq=False):
 
     @property
     def extra_ns(self) -> float:
-        """The sum of what the slow iterations took more than usual."""
+        """The sum of what the slow iterations used more than usual."""
         return float(self.rows["extra_ns"].sum())
 
     @property

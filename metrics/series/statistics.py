@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 Float64s = npt.NDArray[np.float64]
 
-MIN_MEDIAN_VALUES = 5  # values: the median lies between the extremes of fewer in less than 95 of 100 cases
-RESAMPLES = 10_000  # at least 25 of them lie beyond either end of the interval
+MIN_MEDIAN_VALUES = 5  # values: the median is between the extremes of fewer in less than 95 of 100 cases
+RESAMPLES = 10_000  # at least 25 of them are beyond either end of the interval
 SEED = 20260  # the same interval on every run
 NORMAL = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
-Z = 1.959964  # standard deviations of a normal distribution that 95 % lie within
+Z = 1.959964  # standard deviations of a normal distribution that 95 % are within
 
 
 def bootstrap_median(values: npt.ArrayLike) -> tuple[float, float] | None:
@@ -87,7 +87,7 @@ def noise(values: npt.ArrayLike) -> float:
 
 
 def local_median(values: npt.ArrayLike, width: int) -> Float64s:
-    """Return for each value the median of the `width` values around it; at the ends, of the first or last `width`."""
+    """Return for every value the median of the `width` values around it; at the ends, of the first or last `width`."""
     series = np.asarray(values, np.float64)
     if not len(series):
         return series

@@ -1,10 +1,9 @@
 """What the other processes on a device cost every iteration of one process, nanosecond by nanosecond.
 
-Four losses are visible: the device runs another process's kernel while one of this process is queued (they take turns);
-a kernel takes longer than alone, because another process's kernel runs beside it or the device has suspended it; a copy
-waits for another process's copy; and a copy takes longer beside another process's copy. Time beyond the level without
-others that none of these explains is the host's, or hidden.
-"""
+Four losses are visible: the device runs another process's kernel while one of this process is queued (they need turns);
+a kernel lasts longer than alone, because another process's kernel runs next to it or the device has suspended it; a
+copy waits for another process's copy; and a copy lasts longer next to another process's copy. Time beyond the level
+without others that none of these explains is the host's, or hidden."""
 
 from __future__ import annotations
 
@@ -87,14 +86,14 @@ def find_level(whole_ns: Int64s, together_ns: Int64s) -> int | None:
 
 
 def limit(turns: Int64s, waits: Int64s, most: Int64s | None) -> tuple[Int64s, Int64s]:
-    """Return `turns` and `waits` of each iteration cut to `most` together, `turns` first; zeros if `most` is None."""
+    """Return `turns` and `waits` of every iteration cut to `most` together, `turns` first; zeros if `most` is None."""
     most = np.zeros_like(turns) if most is None else most
     first = np.minimum(turns, most)
     return first, np.minimum(waits, most - first)
 
 
 def _sum_extra(events: Repeated, others: Spans, iterations: int) -> Int64s:
-    """Return how much longer the events of each iteration took beside `others`, at most as long as these ran.
+    """Return how much longer the events of every iteration needed next to `others`, at most as long as these ran.
 
     Longer and shorter events are added up before the sum is cut off at 0, so that noise adds nothing.
     """

@@ -16,7 +16,7 @@ from deepprof.metrics.spans import NOTHING, Spans, covered
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 
-MIN_RUNS_ALONE = 3  # runs of one event that show how long it takes alone
+MIN_RUNS_ALONE = 3  # runs of one event that show how long it needs alone
 
 
 class Repeated(Struct, frozen=True, eq=False):
@@ -33,7 +33,7 @@ class Repeated(Struct, frozen=True, eq=False):
     counted_ns: Int64s
 
     def sum_by_iteration(self, values: npt.ArrayLike, iterations: int) -> Float64s:
-        """Return the sum of `values`, one for each event, in every iteration."""
+        """Return the sum of `values`, one for every event, in every iteration."""
         sums = np.bincount(self.iteration, np.asarray(values, np.float64), minlength=iterations)
         return sums.astype(np.float64)  # without events numpy returns integers
 
@@ -65,21 +65,21 @@ def _rows_within(trace: Trace, loop: Loop, which: pl.Expr) -> pl.DataFrame:
 
 
 def _make_repeated(rows: pl.DataFrame, keys: list[str], counted_ns: Int64s) -> Repeated:
-    """Return events with a number for each combination of `keys`."""
+    """Return events with a number for every combination of `keys`."""
     numbers = rows.select(pl.struct(keys).rank("dense").cast(pl.Int64)).to_series().to_numpy()
     start, end, iteration = (rows[name].to_numpy() for name in ("start_ns", "end_ns", "iteration"))
     return Repeated(start, end, iteration, numbers, counted_ns)
 
 
 class _OverlapTimes(Struct, frozen=True, eq=False):
-    """Repeated events beside other processes' work: how long both ran, and how much longer than alone each took."""
+    """Repeated events next to other processes' work: how long both ran, and how much longer than alone each needed."""
 
     overlap_ns: Int64s
     extra_ns: Float64s
 
 
 def look_beside(events: Repeated, others: Spans) -> _OverlapTimes:
-    """Return how long `events` overlap with `others`, and how much longer they take than alone.
+    """Return how long `events` overlap with `others`, and how much longer they need than alone.
 
     The time alone is the median over events of the same key that no other work overlaps. If there are too few of these,
     the shortest event counts as alone, and the result is a lower bound.

@@ -28,7 +28,7 @@ class RankDevices(Struct, frozen=True):
 
 
 class SharedPlaces(Struct, frozen=True):
-    """A device that several ranks have work on, each under a number of its own; `identity`: None if user-stated."""
+    """A device that several ranks have work on, each under its own number; `identity`: None if user-stated."""
 
     identity: str | None
     places: tuple[Place, ...]

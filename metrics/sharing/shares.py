@@ -23,7 +23,7 @@ from deepprof.metrics.spans import Spans, covered, intersect
 # How one device runs the kernels of several processes: one after the other (time-sliced); at once (MPS, or slices of
 # the device that the recording does not distinguish); or not visible, because they were never in each other's way.
 Manner = Literal["in turn", "at once", "not visible"]
-CONTENDED = 0.01  # of the time beside others: with less contention the manner is not visible
+CONTENDED = 0.01  # of the time next to others: with less contention the manner is not visible
 TOUCHING = 0.05  # of the contended time: overlap below it is the hand-over between turns
 EDGE_NS = 20_000  # of overlap: a shorter one does not show which kernel stood still
 TURN_NS = (
@@ -147,9 +147,8 @@ def judge_manner(kernels: Repeated, losses: pl.DataFrame, others: OtherWork, own
     """Return how the device runs the kernels of this process and of others.
 
     A kernel that is suspended for another process' turn seems to run on, so that overlap alone does not decide. But
-    with turns, one of two kernels stands still for as long as the other runs, and the other goes on as if alone; if
-    they run at once, both go on, slower.
-    """
+    with turns, one of two kernels makes no progress for as long as the other runs, and the other goes on as if alone;
+    if they run at once, both go on, slower."""
     overlap, turns = intersect(own.kernels, others.kernels).total_ns, int(losses["turns_ns"].sum())
     if overlap + turns <= CONTENDED * int(losses["together_ns"].sum()):
         return "not visible"
@@ -159,7 +158,7 @@ def judge_manner(kernels: Repeated, losses: pl.DataFrame, others: OtherWork, own
 
 
 def _stands_still(kernels: Repeated, others: Spans) -> bool:
-    """Return whether some kernels stand still beside those of others, while the rest go on as if alone.
+    """Return whether some kernels make no progress next to those of others, while the rest go on as if alone.
 
     That is seen on kernels that are short for a turn; where all are long, on these.
     """

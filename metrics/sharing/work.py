@@ -33,7 +33,7 @@ class DeviceWork(Struct, frozen=True, eq=False):
 
 
 def merge(several: Sequence[Spans]) -> Spans:
-    """Return the time that lies in any of `several`."""
+    """Return the time that is in any of `several`."""
     if not several:
         return NOTHING
     return union(np.concatenate([s.starts for s in several]), np.concatenate([s.ends for s in several]))

@@ -1,4 +1,4 @@
-"""Where the nested loops of an iteration ran: each repetition of each block, in every iteration that shows it."""
+"""Where the nested loops of an iteration ran: each repetition of every block, in every iteration that shows it."""
 
 from __future__ import annotations
 

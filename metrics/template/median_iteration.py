@@ -111,7 +111,7 @@ def operators_at_launch(trace: Trace, events: Int64s) -> Int64s:
 
 
 def _find_launches(trace: Trace, events: Int64s) -> pl.DataFrame:
-    """Return `COLUMNS` of the calls that launched `events`, with each event's place in them."""
+    """Return `COLUMNS` of the calls that launched `events`, with every event's place in them."""
     calls = trace.host_events.with_row_index("row").filter(
         (pl.col("category") == "runtime") & pl.col("correlation").is_not_null()
     )
@@ -121,7 +121,7 @@ def _find_launches(trace: Trace, events: Int64s) -> pl.DataFrame:
 
 
 def _find_parents(slices: pl.DataFrame) -> Int64s:
-    """Return for each slice the place of the one around it on its thread, -1 for none."""
+    """Return for every slice the place of the one around it on its thread, -1 for none."""
     track = slices.select(pl.struct("process", "thread").rank("dense").cast(pl.Int64)).to_series().to_numpy()
     start = slices["start_ns"].to_numpy()
     end = slices.select(pl.max_horizontal("start_ns", "end_ns")).to_series().to_numpy()

@@ -40,9 +40,8 @@ class EditedIteration(NamedTuple):
 class DriftWatch:
     """Searches iterations in stream order for three in a row that changed in the same way.
 
-    `recent` holds the last two edited iterations, `run` is the number of edited ones in a row, `due` the length of that
-    row at which a costly comparison is tried next.
-    """
+    `recent` contains the last two edited iterations, `run` is the number of edited ones in a row, `due` the length of
+    that row at which a costly comparison is tried next."""
 
     recent: list[EditedIteration] = field(default_factory=list)
     run: int = 0

@@ -55,7 +55,7 @@ class JoinedVariants:
         return cls.make(variants[symbols < variants].astype(np.uint32), symbols[symbols < variants].astype(np.uint32))
 
     def of(self, symbols: SymbolArray) -> SymbolArray:
-        """Return the symbols with each variant replaced; O(n), O(n log variants) above 16 bits."""
+        """Return the symbols with every variant replaced; O(n), O(n log variants) above 16 bits."""
         if self.table is None:
             return symbols
         if symbols.dtype == np.uint16:

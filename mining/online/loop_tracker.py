@@ -27,7 +27,7 @@ Int64s = npt.NDArray[np.int64]
 
 SAME_PERIOD = 0.1  # relative: a larger difference is another level
 
-AS_MUCH = 0.95  # of what a new template matches: an old one that matches so much is the same loop
+AS_MUCH = 0.95  # of what a new template matches: an old one that matches this much is the same loop
 
 NEAR = 0.02  # of the period: boundaries so close to each other are one
 
@@ -40,8 +40,8 @@ MAX_EVENTS, MAX_KNOWN = 256, 4
 LOST_PERIODS, LOST_PART = 4, 16  # periods, or part of the window if longer, without a good iteration: the loop is lost
 ALIVE = 0.75  # of that wait may have passed since the last iteration of a loop that was mined
 CLEAR_ITERATIONS, CLEAR_SHARE = 8, 0.7  # required of an early attempt: exact iterations, and what all of them match
-BACK = 0.8  # of the symbols: a loop followed before is back when it matches so much
-STRONGER = 1.5  # times what the current loop matches: another loop must match so much to replace it
+BACK = 0.8  # of the symbols: a loop followed before is back when it matches this much
+STRONGER = 1.5  # times what the current loop matches: another loop must match this much to replace it
 
 THIN = 0.5  # of the symbols: when a loop matches less, another one may be there
 PATIENT, MOST_PATIENT = 4, 32  # waits that it may match so little before that is examined, at first and at most
@@ -50,8 +50,8 @@ PATIENT, MOST_PATIENT = 4, 32  # waits that it may match so little before that i
 class LoopTracker:
     """Follows one loop at a time through the symbols it is given, and collects iterations and events.
 
-    A stretch of the stream begins at its start, at a gap, or where a loop was last seen. Its symbols are mined until
-    there is a loop. The loop is followed from the start of the stretch, and reviewed in larger windows of the stretch.
+    A section of the stream begins at its start, at a gap, or where a loop was last seen. Its symbols are mined until
+    there is a loop. The loop is followed from the start of the section, and reviewed in larger windows of the section.
     """
 
     def __init__(self, window: int) -> None:
@@ -93,7 +93,7 @@ class LoopTracker:
     def interrupt(self, why: str) -> None:
         """Cut the stream here: records are missing, and no iteration may span the gap.
 
-        A loop that is clear in the stretch so far is followed from the start of the stretch: stretches may be shorter
+        A loop that is clear in the section so far is followed from the start of the section: sections may be shorter
         than the time to the next attempt.
         """
         if self.state != "locked" and not self._is_back and self.position > self._stretch:
@@ -119,7 +119,7 @@ class LoopTracker:
             self._switch_to(loop, first)
 
     def close(self) -> None:
-        """End the stream; without a loop, the current stretch is mined once more."""
+        """End the stream; without a loop, the current section is mined once more."""
         self.ended = True
         if self.state != "locked" and not self._is_back:
             first = self._stretch
@@ -424,8 +424,8 @@ class MatchWatch:
     Attributes:
         at: the position of the last check.
         matched: symbols matched up to there.
-        since: where the stretch begins in which little is matched; equal to `at` when enough is matched.
-        patience: length of that stretch, in waits, at which it is examined.
+        since: where the section begins in which little is matched; equal to `at` when enough is matched.
+        patience: length of that section, in waits, at which it is examined.
     """
 
     at: int = 0
@@ -438,14 +438,14 @@ class MatchWatch:
         self.at, self.matched, self.since, self.patience = at, matched, at, PATIENT
 
     def look(self, at: int, matched: int, period: int) -> bool:
-        """Return whether little was matched since the last check; the last period, not known yet, counts as matched."""
+        """Return whether little was matched since the last check; the last period, unknown yet, counts as matched."""
         is_thin = matched - self.matched + period < THIN * (at - self.at)
         self.since = self.since if is_thin else at
         self.at, self.matched = at, matched
         return is_thin
 
     def is_due(self, wait: int) -> bool:
-        """Return whether the stretch is long enough to be examined; if so, the next one must be longer."""
+        """Return whether the section is long enough to be examined; if so, the next one must be longer."""
         due = self.at - self.since >= self.patience * wait
         if due:
             self.patience = min(2 * self.patience, MOST_PATIENT)

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 Value = TypeVar("Value", bound=np.generic)
-SPARE = 4  # parts of the size: the memory is one part larger, and each value moves so many times
+SPARE = 4  # parts of the size: the memory is one part larger, and each value moves this many times
 
 
 class Ring(Generic[Value]):
     """Keeps at least the last `size` values of a stream, from any start position on.
 
-    The values lie in one stretch of memory, a quarter longer than the size; when it is full, the kept values move to
+    The values are in one section of memory, a quarter longer than the size; when it is full, the kept values move to
     the front. So a window is a view, not a copy, and one more value costs amortised O(1).
 
     Args:
@@ -64,7 +64,7 @@ class Ring(Generic[Value]):
 
     @classmethod
     def restored(cls, values: npt.NDArray[Value], size: int, start: int, end: int) -> Ring[Value]:
-        """Return the ring of so many values from which `read(begin, end)` returned these."""
+        """Return the ring of this many values from which `read(begin, end)` returned these."""
         ring = cls(size, values.dtype, start)
         ring._values[: len(values)] = values
         ring._used, ring.end = len(values), end

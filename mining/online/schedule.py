@@ -15,11 +15,11 @@ LONGEST_WAIT = 16
 
 @dataclass(slots=True)
 class DecisionSchedule:
-    """The next position of each kind of decision; positions count symbols from the start of the stream.
+    """The next position of every kind of decision; positions count symbols from the start of the stream.
 
     Attributes:
-        window: symbols that offline mining searches first; the last review but one mines so many.
-        start: where the mined stretch begins.
+        window: symbols that offline mining searches first; the last review but one mines this many.
+        start: where the mined section begins.
         attempt: position of the next attempt to mine, while there is no loop.
         review: position at which a larger window is mined next, while there is a loop.
         watch: position of the next check whether the loop is lost, or back.
@@ -43,7 +43,7 @@ class DecisionSchedule:
         return at - self.start < self.window // EARLY
 
     def plan_attempt(self, at: int) -> None:
-        """Plan the next attempt after `at`: at doubling sizes of the stretch, later after a part of its size more."""
+        """Plan the next attempt after `at`: at doubling sizes of the section, later after a part of its size more."""
         elapsed, size = at - self.start, self.window // FIRST
         if self.is_early(at):
             while size <= elapsed:
@@ -54,7 +54,7 @@ class DecisionSchedule:
             self.attempt = at + min(elapsed // part, LONGEST_WAIT * self.window)
 
     def begin_reviews(self, at: int, *, done: bool = False) -> None:
-        """Plan reviews of the stretch at doubling sizes, the last one of two windows; none when they are `done`."""
+        """Plan reviews of the section at doubling sizes, the last one of two windows; none when they are `done`."""
         self.size = NEVER if done else self.window // EARLY
         self.go_on(at)
 
@@ -64,7 +64,7 @@ class DecisionSchedule:
         self.go_on(self.review)
 
     def restart(self, at: int) -> None:
-        """Begin a new stretch, and plan to review as much of it as was planned next."""
+        """Begin a new section, and plan to review as much of it as was planned next."""
         self.start = at
         if self.review != NEVER:
             self.go_on(at)

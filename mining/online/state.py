@@ -78,7 +78,7 @@ class _SavedLoop:
         return LockedLoop(self.number, template, mined, *why, joined, self.reviewed)
 
     def is_possible(self, loops: int, size: int) -> bool:
-        """Return whether it can be one of so many loops, in a stream of which `size` symbols are kept."""
+        """Return whether it can be one of this many loops, in a stream of which `size` symbols are kept."""
         templates = [template for template in (self.template, self.mined) if template is not None]
         return (
             0 <= self.number < loops
@@ -135,7 +135,7 @@ class _SavedTracker:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SavedDrift:
-    """A `DriftWatch`: three numbers for each recent iteration."""
+    """A `DriftWatch`: three numbers for every recent iteration."""
 
     recent: Int64s
     run: Position
@@ -340,7 +340,7 @@ def _is_within(values: Array, least: int, most: int) -> bool:
 
 
 def _are_rows(values: Int64s, width: int, most: int, at: int) -> bool:
-    """Return whether the values are at most so many rows, and none is beyond `at`, the symbols read."""
+    """Return whether the values are at most this many rows, and none is beyond `at`, the symbols read."""
     return not len(values) % width and len(values) <= most * width and _is_within(values, 0, at)
 
 

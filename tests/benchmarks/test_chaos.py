@@ -1,4 +1,4 @@
-"""The chaos suite in short: nothing acknowledged is lost or doubled, nobody honest gives up; losses would be seen."""
+"""The chaos suite in short: nothing acknowledged is lost or doubled, no one honest gives up; losses would be seen."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def tear_the_journal(ground: Ground) -> str:
 def test_a_store_that_has_lost_records_is_told() -> None:
     found = attempt(Scenario("torn", tear_the_journal, SMALL), EFFORT)
     assert found.count.lost > 0
-    assert found.gone == SMALL.streams  # the daemon has less than it had acknowledged, and they say so
+    assert found.gone == SMALL.streams  # the daemon has less than it had acknowledged, and they state so
     assert "its store was replaced" in " ".join(found.notes)
 
 

@@ -15,7 +15,7 @@ from benchmarks.collecting import Load, Passage, find_best, follow, search
 from tests.collectors.live.building import build
 from tests.patience import UNHURRIED
 
-FITS = 500_000  # records that are less than the queue in the job holds: none is lost, however slow the machine is
+FITS = 500_000  # records that are less than the queue in the job contains: none is lost, however slow the machine is
 SLOWLY = 200_000  # a second
 
 

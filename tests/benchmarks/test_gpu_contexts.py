@@ -67,7 +67,7 @@ def test_a_torch_profiler_that_counts_otherwise_beside_contexts_fails(plan: Call
 
 
 def make_session(launches: list[tuple[int, int]], events: list[tuple[int, int, int]]) -> Session:
-    """Return a session with train.py(3): iterate > aten::mm > aten::empty, and aten::add beside them."""
+    """Return a session with train.py(3): iterate > aten::mm > aten::empty, and aten::add next to them."""
     session = Session(EventLog(), names=["gemm", "train.py(3): iterate", "aten::mm", "aten::empty", "aten::add"])
     tree = [(1, 0, 2, 4, 0), (2, 1, 3, 0, 1), (3, 2, 4, 0, 1), (4, 0, 5, 0, 1)]
     session.contexts = [np.array(tree[:2], CONTEXT), np.array(tree[2:], CONTEXT)]

@@ -123,7 +123,7 @@ for _ in range(5):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_launched_in_a_range_of_torch_has_its_context(mode: str, plan: Callable[[str], Plan]) -> None:
-    """On a GPU graphs are launched like this; here a mock of CUPTI hears of launches beside torch on the CPU."""
+    """On a GPU graphs are launched like this; here a mock of CUPTI hears of launches next to torch on the CPU."""
     pytest.importorskip("torch", reason="torch is not installed")
     asked = replace(plan("plain"), contexts=mode)
     with Reader(asked.folder / "a.sock", make_consumer=EventLog) as reader:

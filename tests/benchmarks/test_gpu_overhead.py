@@ -85,7 +85,7 @@ def test_a_clock_that_is_another_one_after_a_session_fails(kind: str, plan: Call
 
 
 def test_counts_alone_do_not_show_a_wrong_clock(plan: Callable[[str], Plan]) -> None:
-    """Before, the check looked at counts and for a word only: both are well where the clock runs half as fast again."""
+    """Before, the check examined counts and for a word only: both are well where the clock runs half as fast again."""
     beside = coexistence.run_beside(plan("stretched"), hook=True)
     counts = {phase: len(events) for phase, events in beside.events.items()}
     warm_and_marked = (loops.WARM + 8) * (7 + 5 + 91)

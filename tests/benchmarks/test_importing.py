@@ -1,4 +1,4 @@
-"""The importing tables: what long traces are made of, what a reader's row says, and that the quick ones come out."""
+"""The importing tables: what long traces are made of, what a reader's row states, and that the quick ones come out."""
 
 from __future__ import annotations
 

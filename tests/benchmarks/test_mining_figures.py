@@ -1,4 +1,4 @@
-"""The miner's benchmark runs, on inputs too small to say anything about speed."""
+"""The miner's benchmark runs, on inputs too small to state anything about speed."""
 
 import math
 

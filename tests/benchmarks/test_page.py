@@ -1,4 +1,4 @@
-"""The benchmark of the page: what it shows to whom, and what it says of the goals. No browser is needed."""
+"""The benchmark of the page: what it shows to whom, and what it states of the goals. No browser is needed."""
 
 from __future__ import annotations
 

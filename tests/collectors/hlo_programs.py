@@ -61,7 +61,7 @@ def program(name: str, computations: Sequence[bytes], frames: Sequence[tuple[str
 
 
 def metadata_plane(programs: Mapping[str, bytes], stat: str = "Hlo Proto") -> bytes:
-    """Return the plane that holds compiled programs, by name and number: `jit_f(3)`."""
+    """Return the plane that contains compiled programs, by name and number: `jit_f(3)`."""
     body = number(1, 9) + data(2, METADATA) + data(5, number(1, 1) + data(2, number(1, 1) + data(2, stat)))
     for at, (name, content) in enumerate(programs.items(), start=1):
         held = data(5, number(1, 1) + data(6, content))

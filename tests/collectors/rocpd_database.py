@@ -131,7 +131,7 @@ class Writer:
 
 
 def process(writer: Writer, agents: Sequence[Mapping[str, Any]] = (AGENT,), node: str = "n1", pid: int = 900) -> None:
-    """Insert what a process says of itself, its node and its agents."""
+    """Insert what a process states of itself, its node and its agents."""
     writer.insert("metadata", {"tag": "schema_version", "value": writer.layout})
     writer.insert("info_node", {"id": 1, "hash": 5, "machine_id": node, "hostname": "host"})
     writer.insert("info_process", {"id": pid, "nid": 1, "pid": pid, "command": "python train.py"})

@@ -1,4 +1,4 @@
-"""Mangled names spelled out, whatever stands among them, and long names cut short."""
+"""Mangled names spelled out, whatever is among them, and long names cut short."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def patient(monkeypatch):
 
 @pytest.fixture
 def workers(monkeypatch):
-    """The names that each worker was asked for."""
+    """The names that each worker was requested."""
     asked, ask = [], demangling.ask_worker
 
     def note(names, *rest):

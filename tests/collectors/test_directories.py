@@ -1,4 +1,4 @@
-"""What a directory of traces holds beside them: read once, or named with the reason."""
+"""What a directory of traces contains next to them: read once, or named with the reason."""
 
 import json
 import os

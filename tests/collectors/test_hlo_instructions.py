@@ -1,4 +1,4 @@
-"""What the compiled programs of an XPlane profile say that each operation computes: `Trace.instructions`."""
+"""What the compiled programs of an XPlane profile state that each operation computes: `Trace.instructions`."""
 
 from __future__ import annotations
 

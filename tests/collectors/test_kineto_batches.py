@@ -135,7 +135,7 @@ def columns_of(text, which, piece):
         frame = frame.with_columns(texts.gather(frame[name]).alias(name) for name in TEXTS & {*frame.columns})
         named = kind != "memory"  # whose names are not kept; and the ids of names are in another order
         frames[kind] = frame.with_columns(name_id=names.gather(frame["name_id"])) if named else frame.drop("name_id")
-        extra = columns.extra_rows(kind)  # of a collective only: C does not look for the rest of its arguments
+        extra = columns.extra_rows(kind)  # of a collective only: C does not search for the rest of its arguments
         frames[kind, "extra"] = extra.drop_nulls("collective") if extra.width > 1 else extra.clear()
     return columns.read, columns.tally.dropped, columns.foreign, frames
 
@@ -197,7 +197,7 @@ def test_a_number_that_c_leaves_alone_is_odd():
 
 
 def test_distinct_texts_are_kept_up_to_a_limit(tmp_path, monkeypatch):
-    """Each takes 100 bytes beside its own; one that is kept is found however much is left out."""
+    """Each uses 100 bytes next to its own; one that is kept is found however much is left out."""
     monkeypatch.setattr(json_texts, "LIMIT_NBYTES", 2 * (100 + len("[[1]]")) + 50)
     monkeypatch.setattr(kineto_native, "library", lambda: None)
     path = write_operators(tmp_path, [[[1]], [[2]], [[3]], [[2]], [[4]], [[1]]])

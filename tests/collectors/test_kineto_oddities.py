@@ -45,7 +45,7 @@ def document(request, tmp_path, monkeypatch):
     ],
 )
 def test_paths_of_windows_and_control_characters_in_names(document, written, meant):
-    """Kineto has copied names and paths into its JSON as they are, without the escapes that JSON asks for."""
+    """Kineto has copied names and paths into its JSON as they are, without the escapes that JSON requests."""
     events = [EVENT % (written, 10), EVENT % (b"other", 20)]
     trace = document(b'{"schemaVersion":1,"traceEvents":[%b]}' % b",\n".join(events))
     assert [trace.name(number) for number in trace.device_events["name_id"]] == [meant, "other"]

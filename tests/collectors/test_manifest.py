@@ -1,4 +1,4 @@
-"""Every real trace holds what its row of the manifest says, whichever tool wrote it."""
+"""Every real trace contains what its row of the manifest states, whichever tool wrote it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests import manifest
 REFUSED = ("pyprof-csv", "nsys-rep (binary)")
 READ = [row for row in manifest.rows(jobs=True) if not row.values[0] or row.values[0]["format"] not in REFUSED]
 COUNTED = [row for row in manifest.rows(jobs=True) if not row.values[0] or row.values[0]["kernels"]]
-# The manifest counts what has the category "kernel"; this writer gives none, and says what an event is in its args.
+# The manifest counts what has the category "kernel"; this writer gives none, and states what an event is in its args.
 KERNELS_TOO = {"rpd-matmul-json/matmul_result.json": 29}
 
 

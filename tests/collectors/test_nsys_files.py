@@ -143,7 +143,7 @@ def sound(tmp_path_factory) -> bytes:
 def test_damage_gives_a_trace_or_one_line(tmp_path, sound, data):
     content = bytearray(sound)
     for _ in range(data.draw(st.integers(0, 8))):
-        # Most bytes that matter to SQLite stand at the start of a page.
+        # Most bytes that matter to SQLite are at the start of a page.
         page = data.draw(st.integers(0, len(content) // 4096 - 1)) * 4096
         content[page + data.draw(st.integers(0, 150) | st.integers(0, 4095))] = data.draw(st.integers(0, 255))
     size = data.draw(st.just(len(content)) | st.integers(0, len(content)))

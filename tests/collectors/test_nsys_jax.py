@@ -29,7 +29,7 @@ TARGET = 'gpu_device_info { core_count: 132 device_memory_size: 84929478656 }\nd
 
 
 def projection(thread: int = 7, base: int = 0, process: int = 1) -> pl.DataFrame:
-    """A module of two thunks, the second of which holds two more, and a range of NCCL in the first of those."""
+    """A module of two thunks, the second of which contains two more, and a range of NCCL in the first of those."""
     rows = [
         (None, 5, 900, None, None, 40),
         (MODULE, 10, 90, 1, None, 4),

@@ -39,7 +39,7 @@ def play(pid: int, names: tuple[int, ...], times: int, every_ns: int, begin_ns: 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A capture of two processes, each of which repeats a pattern of its own on "stream 7" of device 0."""
+    """A capture of two processes, each of which repeats its own pattern on "stream 7" of device 0."""
     (a, a_calls), (b, b_calls) = play(PID, A, 30, 10_000, 100_000), play(OTHER, B, 44, 9_700, 103_000)
     path = tmp_path_factory.mktemp("shared") / "two.sqlite"
     tables = {"TARGET_INFO_GPU": [GPU], "PROCESSES": PROCESSES}
@@ -116,7 +116,7 @@ def test_one_process_on_the_device_is_one_trace(tmp_path):
 
 
 def test_a_device_number_is_that_of_its_process(tmp_path):
-    """With CUDA_VISIBLE_DEVICES each process sees its own device 0; slices of one GPU have identities of their own."""
+    """With CUDA_VISIBLE_DEVICES each process sees its own device 0; slices of one GPU have their own identities."""
     pids = (PID, OTHER, OTHER + 1, OTHER + 2)
     kernels = rows(KERNEL, *({"globalPid": pid << 24} for pid in pids))
     gpus = [GPU, {**GPU, "id": 1, "uuid": None, "busLocation": "0000:02:00.0", "cuDevice": 1}]
@@ -132,7 +132,7 @@ def test_a_device_number_is_that_of_its_process(tmp_path):
         ((0, "be64e405"),),
         ((0, "node1 GPU 0000:02:00.0"),),
         ((0, "MIG-1"),),
-        (),  # of two GPUs nothing says which it is
+        (),  # of two GPUs nothing states which it is
     ]
 
 

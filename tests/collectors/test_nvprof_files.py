@@ -188,7 +188,7 @@ def test_damaged_databases_are_read_or_refused_in_one_line(tmp_path, sound_datab
 def test_damaged_pages_are_read_or_refused_in_one_line(tmp_path, sound_database, data):
     content = bytearray(sound_database)
     for _ in range(data.draw(st.integers(1, 8))):
-        # Most bytes that matter to SQLite stand at the start of a page.
+        # Most bytes that matter to SQLite are at the start of a page.
         page = data.draw(st.integers(0, len(content) // 4096 - 1)) * 4096
         content[page + data.draw(st.integers(0, 150) | st.integers(0, 4095))] = data.draw(st.integers(0, 255))
     path = tmp_path / "a.nvvp"

@@ -1,4 +1,4 @@
-"""Pickles taken apart as data: both readers agree, nothing is run, and nothing takes more than it may."""
+"""Pickles taken apart as data: both readers agree, nothing is run, and nothing uses more than it may."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def persistent(protocol: int) -> bytes:
 
 
 def out_of_band() -> bytes:
-    """Return a pickle whose content lies beside it."""
+    """Return a pickle whose content is next to it."""
     return pickle.dumps({"a": pickle.PickleBuffer(b"x")}, 5, buffer_callback=lambda _: None)
 
 

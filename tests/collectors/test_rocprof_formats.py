@@ -1,4 +1,4 @@
-"""AMD's formats beside each other: one job in two of them is one table, and none takes another's files."""
+"""AMD's formats side by side: one job in two of them is one table, and none takes another's files."""
 
 from __future__ import annotations
 

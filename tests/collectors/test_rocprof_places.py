@@ -42,7 +42,7 @@ def test_queues_serve_where_all_is_stream_0_and_queues_differ():
 def test_queues_serve_where_hundreds_of_streams_hold_hardly_a_kernel_each():
     made = [(at % 4, at) for at in range(200)]
     assert streams(*made, *[(0, 999)] * 50) == [at % 4 for at in range(200)] + [0] * 50
-    assert streams(*made, *[(0, 999)] * 300)[-1] == 999  # a few strays beside a main stream do no harm
+    assert streams(*made, *[(0, 999)] * 300)[-1] == 999  # a few strays next to a main stream do no harm
 
 
 def test_streams_serve_where_there_are_no_queues():

@@ -259,7 +259,7 @@ print(*survive(sample(Path(sys.argv[2])), 11, 400))
 
 @needs_sanitizers
 def test_damaged_pages_lead_nowhere_outside_of_them(tmp_path):
-    """In a process of its own, which loads the sanitizers first; leaks of Python itself are not counted."""
+    """In its own process, which loads the sanitizers first; leaks of Python itself are not counted."""
     library = build(tmp_path / "library.so", SOURCE, "-shared", "-fPIC")
     environment = {"LD_PRELOAD": runtime(), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", SANITIZED, library, tmp_path / "a.sqlite"]

@@ -169,7 +169,7 @@ def test_every_real_trace_comes_back(traces: Path, tmp_path: Path, row: dict[str
     try:
         trace = read(manifest.path_of(row))
     except TraceError:
-        return  # refused files have tests of their own
+        return  # refused files have their own tests
     write_rank(trace, tmp_path / "r")
     assert_same(read(tmp_path / "r"), trace)
 
@@ -209,7 +209,7 @@ def test_a_job_is_found_rank_by_rank(tmp_path):
     assert find_ranks(tmp_path / "job.deepprof") == list_traces(tmp_path / "job.deepprof").traces
     store = open_store(tmp_path / "job.deepprof")
     assert list(store.ranks) == [0, 1, 2]
-    assert store.read(1).rank == 3  # as its file says; the job numbers it when it reads
+    assert store.read(1).rank == 3  # as its file states; the job numbers it when it reads
     assert store.scan("device_events").select(pl.col("rank").unique()).collect()["rank"].to_list() == [1]
     for rank in (None, 5):
         with pytest.raises(UsageError, match="has 0, 1, 2"):
@@ -343,7 +343,7 @@ def test_names_of_device_events_have_a_short_form(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"{}", b"[1]", b"\0" * 100, b'{"schema": "other/1"}'])
 def test_a_manifest_that_is_none_is_not_passed_over(tmp_path, content):
-    """Neither the job's, of which a note tells, nor a rank's, whose place in the job nothing else takes."""
+    """Neither the job's, of which a note shows, nor a rank's, whose place in the job nothing else takes."""
     store = tmp_path / "store"
     write_store(store, [make_full_trace(), make_full_trace()])
     (store / "deepprof.json").write_bytes(content)

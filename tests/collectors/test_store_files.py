@@ -1,4 +1,4 @@
-"""Stores that lie, are damaged, or were made to do harm: one line, never more memory than the limits say."""
+"""Stores that are, are damaged, or were made to do harm: one line, never more memory than the limits state."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_damage_of_any_kind_is_survived(rank, capfd, name):
         importer.accepts(b"", rank)
         refused += isinstance(read_or_refuse(importer, rank), TraceError)
     assert refused > 20
-    assert capfd.readouterr().err == ""  # polars says so there when it panics
+    assert capfd.readouterr().err == ""  # polars states so there when it panics
 
 
 @pytest.mark.parametrize("name", ["names", "device_events", "annotations", "stacks"])

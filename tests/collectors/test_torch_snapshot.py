@@ -72,7 +72,7 @@ def test_totals_and_peak_are_the_allocators(before: int, steps: int, seed: int, 
 
 
 def own(frame: dict[str, Any]) -> dict[str, Any]:
-    """Return an equal frame that shares no text with the other, as torch makes one for each native instruction."""
+    """Return an equal frame that shares no text with the other, as torch makes one for every native instruction."""
     return {key: "".join(value) if isinstance(value, str) else value for key, value in frame.items()}
 
 
@@ -127,7 +127,7 @@ def test_native_frames_between_those_of_python_stay_only_where_torch_could_place
 
 
 def requests(allocator: SmallAllocator) -> int:
-    """Return how often a history asks for a release."""
+    """Return how often a history requests a release."""
     return sum(each["action"] == "free_requested" for each in allocator.trace)
 
 
@@ -226,7 +226,7 @@ def test_what_is_older_than_the_history_stands_at_its_beginning(tmp_path: Path) 
         (BEGIN_NS, 4096, -64, 300, reserved),
         (BEGIN_NS + 2_000, 4096, 50, 350, reserved),
     ]
-    assert trace.allocations["stack_id"].to_list()[1] is not None  # the block at the end says who took it
+    assert trace.allocations["stack_id"].to_list()[1] is not None  # the block at the end states who took it
     assert trace.accounting.read == 2 + 4
     assert any("4 blocks and segments (364 bytes in use) are older" in note for note in trace.notes)
 

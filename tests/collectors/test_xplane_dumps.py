@@ -51,7 +51,7 @@ def profile() -> Trace:
 
 
 def stacks_of(trace: Trace) -> list[str | None]:
-    """Return the stack of each device event, then of each row of the host."""
+    """Return the stack of every device event, then of every row of the host."""
     known = dict(trace.stacks.iter_rows())
     events = dict(trace.event_stacks.iter_rows())
     rows = [*map(events.get, range(trace.device_events.height)), *trace.host_events["stack_id"]]

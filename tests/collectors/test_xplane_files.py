@@ -27,7 +27,7 @@ LOOPS = {
     "tl-jax-conv-legacy": (5, 5, range(7, 8)),
 }
 DERIVED = {"xprof-gpu-multiworker": 6_216}  # events of lines that sum up others
-OTHER_NAMES = {"xprof-gpu-multiworker"}  # operators have a name for the viewer, which JAX's own reader does not tell
+OTHER_NAMES = {"xprof-gpu-multiworker"}  # operators have a name for the viewer, which JAX's own reader does not show
 PROFILES = manifest.rows("xplane-pb")
 
 

@@ -1,4 +1,4 @@
-"""The compiled programs of an XPlane profile: the line and the scopes of each operation."""
+"""The compiled programs of an XPlane profile: the line and the scopes of every operation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read(tmp_path: Path, held: dict[str, bytes], *events: object, details: bool 
 
 
 def stacks_of(trace: Trace) -> list[str | None]:
-    """Return the stack of each device event."""
+    """Return the stack of every device event."""
     rows = trace.device_events.with_row_index("event").join(trace.event_stacks, on="event", how="left")
     return rows.join(trace.stacks, on="stack_id", how="left", maintain_order="left")["frames"].to_list()
 

@@ -43,7 +43,7 @@ class SmallAllocator:
             self.trace.append(entry | {"pool_id": (0, 0), "compile_context": "N/A", "user_metadata": ""} | more)
 
     def allocated(self) -> int:
-        """Return the bytes in use, as they were asked for."""
+        """Return the bytes in use, as they were requested."""
         return sum(size for size, _ in self.in_use.values())
 
     def reserved(self) -> int:
@@ -65,7 +65,7 @@ class SmallAllocator:
         return place
 
     def room(self, segment: Entry, rounded: int) -> int | None:
-        """Return the first place in a segment with so much room; None for none."""
+        """Return the first place in a segment with this much room; None for none."""
         at = segment["address"]
         for place, size in self.blocks_of(segment):
             if place - at >= rounded:

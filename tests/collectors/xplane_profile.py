@@ -32,7 +32,7 @@ class Event:
     start_ps: int = 0
     duration_ps: int = 1000
     stats: dict = field(default_factory=dict)
-    count: int = 0  # an event that stands for many
+    count: int = 0  # an event that represents many
 
 
 def event(name, start_ns=0, duration_ns=1, **stats):

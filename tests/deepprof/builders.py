@@ -1,4 +1,4 @@
-"""Analyses built by hand, so that a renderer's test says all it rests on."""
+"""Analyses built by hand, so that a renderer's test states all it rests on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def build_trace(path: str = "job.json.gz", rank: int | None = 0, **changes: Any)
 
 
 def build_iterations(times_ns: list[int], *, warmup: int = 1, partial: bool = True) -> pl.DataFrame:
-    """One row per time, back to back, 80 % of each operation; the last one incomplete if `partial`."""
+    """One row per time, back to back, 80 % of every operation; the last one incomplete if `partial`."""
     rows = []
     start = BASE_NS
     for index, time in enumerate(times_ns):

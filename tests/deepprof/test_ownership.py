@@ -1,4 +1,4 @@
-"""Directories and sockets of other users: refused wherever something of ours would lie or be heard."""
+"""Directories and sockets of other users: refused wherever something of ours would be or be heard."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ with socket.socket(socket.AF_UNIX) as door:
 
 @contextlib.contextmanager
 def listening(path: Path, user: int) -> Iterator[subprocess.Popen[str]]:
-    """Have a process of another user listen at `path`, and say how much it hears on each connection."""
+    """Have a process of another user listen at `path`, and state how much it hears on every connection."""
     command = [sys.executable, "-c", LISTEN, str(path), str(user)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""What a researcher prints in a notebook is one short line, whatever the object holds."""
+"""What a researcher prints in a notebook is one short line, whatever the object contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As much of Helm's templates as the chart uses, for machines without it; whatever else stands in one is an error.
+"""As much of Helm's templates as the chart uses, for machines without it; whatever else is in one is an error.
 
 Actions: `if` with `else`, `with`, `define`, comments, and pipelines of paths, texts in quotes and `FUNCTIONS`.
 """
@@ -58,7 +58,7 @@ def parse(text: str) -> list[Node]:
 
 
 def tokens(text: str) -> Iterator[tuple[str, str]]:
-    """Yield `text` and `action` pieces, white space cut off where an action says so."""
+    """Yield `text` and `action` pieces, white space cut off where an action states so."""
     at, cut = 0, False
     for found in TOKEN.finditer(text):
         before = text[at : found.start()]
@@ -134,7 +134,7 @@ class Renderer:
         return self.render(then, value if kind == "with" else dot) if value else self.render(other, dot)
 
     def evaluate(self, words: list[str], dot: Any) -> Any:
-        """Return the value of a pipeline; what stands before a bar is the last argument of what stands behind it."""
+        """Return the value of a pipeline; what is before a bar is the last argument of what is behind it."""
         value: list[Any] = []
         for call in split_at_bars(words):
             value = [self.call(call, dot, value)]

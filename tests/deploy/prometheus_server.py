@@ -25,13 +25,13 @@ from tests.patience import PATIENCE_S, answer
 __all__ = ["Prometheus", "running_prometheus", "wait_for"]
 
 T = TypeVar("T")
-DEADLINE_S = 400.0  # of waits for what comes within a second where nobody else is busy
+DEADLINE_S = 400.0  # of waits for what comes within a second where no one else is busy
 POLL_S = 0.05
-INTERVAL, EVALUATION = "500ms", "250ms"  # a scrape may take as long as the interval, on a busy machine too
+INTERVAL, EVALUATION = "500ms", "250ms"  # a scrape may last as long as the interval, on a busy machine too
 
 
 def wait_for(ask: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
-    """Return what `ask` says as soon as it is true in Python's sense, or fail after the deadline."""
+    """Return what `ask` states as soon as it is true in Python's sense, or fail after the deadline."""
     end = time.monotonic() + deadline_s
     while not (said := answer(ask)):
         assert time.monotonic() < end, f"{what}: not within {deadline_s:g} s"

@@ -110,7 +110,7 @@ def test_the_context_holds_what_a_wheel_is_built_from(context: Path) -> None:
     assert [name for name in tracked if not (context / name).exists()] == []
 
 
-@pytest.mark.slow  # the context is whole by the test above, and test_packaging.py builds and looks at such a wheel
+@pytest.mark.slow  # the context is whole by the test above, and test_packaging.py builds and examines such a wheel
 def test_the_wheel_is_built_from_the_context_and_holds_the_tree(context: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, context]
     subprocess.run(command, check=True, capture_output=True)

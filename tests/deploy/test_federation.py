@@ -1,4 +1,4 @@
-"""Beyond one node: a second Prometheus gets the jobs' series by federation or remote write, as the document says."""
+"""Beyond one node: a second Prometheus gets the jobs' series by federation or remote write, as the document states."""
 
 from __future__ import annotations
 

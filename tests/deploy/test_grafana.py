@@ -99,7 +99,7 @@ def test_every_query_returns_data(prometheus: Prometheus, name: str, title: str,
 
 
 def read_numbers(prometheus: Prometheus, expression: str) -> list[str]:
-    """Return what a query's series say, nothing if one is no number: two scrapes of one moment, and nothing grew."""
+    """Return what a query's series state, nothing if one is no number: two scrapes of one moment, and nothing grew."""
     values = [str(series["value"][1]) for series in prometheus.query(expression)]
     return [] if "NaN" in values else values
 

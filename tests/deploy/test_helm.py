@@ -74,7 +74,7 @@ def test_kubernetes_knows_every_field(case: dict[str, Any], version: str) -> Non
 
 
 def compare_with_helm(case: dict[str, Any], tmp_path: Path) -> None:
-    """Assert that helm itself renders a case as the renderer above, which stands in for it where it is missing."""
+    """Assert that helm itself renders a case as the renderer above, which is in for it where it is missing."""
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(case))
     command = ["helm", "template", "prod", CHART, "--namespace", "monitoring", "--values", tmp_path / "values.yaml"]
     told = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
@@ -82,7 +82,7 @@ def compare_with_helm(case: dict[str, Any], tmp_path: Path) -> None:
     assert made == documents(case)
 
 
-if shutil.which("helm") is not None:  # docs/deploy.md says with which one it was compared
+if shutil.which("helm") is not None:  # docs/deploy.md states with which one it was compared
     test_helm_renders_the_same = compare_with_helm
 
 

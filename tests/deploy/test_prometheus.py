@@ -31,7 +31,7 @@ FASTER = 120  # ten minutes become five seconds
 
 
 def promtool(*arguments: str | Path) -> str:
-    """Return what promtool says; it must be content."""
+    """Return what promtool states; it must be content."""
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed (apt-get install prometheus)")
     done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, check=False)

@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 
 def tool(name: str, *arguments: str | Path) -> str:
-    """Return what a tool of systemd says on both channels; it must be content."""
+    """Return what a tool of systemd states on both channels; it must be content."""
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed (apt-get install systemd)")
     done = subprocess.run([name, *map(str, arguments)], capture_output=True, text=True, check=False)
@@ -61,7 +61,7 @@ def test_the_unit_is_hardly_exposed(tmp_path: Path, network: bool) -> None:
 
 def test_the_user_is_the_one_of_the_unit() -> None:
     told = tool("systemd-sysusers", "--dry-run", FOLDER / "deepprof.sysusers")
-    assert "deepprof" in told or told == ""  # it says nothing where the user is there already
+    assert "deepprof" in told or told == ""  # it states nothing where the user is there already
     assert section("Service")["user"] == section("Service")["group"] == "deepprof"
 
 

@@ -60,7 +60,7 @@ def test_jobs_look_where_the_unit_listens(tmp_path: Path) -> None:
 def test_what_waits_is_where_the_unit_lets_the_agent_write() -> None:
     folder = f"/var/lib/{settings()['StateDirectory']}"
     assert f"--spool {folder}" in settings()["ExecStart"]
-    assert not default_spool({"HOME": "/nonexistent"}).is_relative_to(folder)  # it must be said
+    assert not default_spool({"HOME": "/nonexistent"}).is_relative_to(folder)  # it must be stated
 
 
 def test_both_units_leave_the_folder_of_their_sockets_to_each_other() -> None:

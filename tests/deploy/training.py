@@ -28,7 +28,7 @@ STAGES = (
 
 @dataclass
 class Training:
-    """Job `train` of two ranks and `healthy` of one; with `trouble`, rank 1 of `train` has all that alerts tell.
+    """Job `train` of two ranks and `healthy` of one; with `trouble`, rank 1 of `train` has all that alerts show.
 
     Counters only ever grow: what trouble added stays when it ends.
     """
@@ -78,7 +78,7 @@ class Training:
     def disturbed(self, rank: RankView) -> RankView:
         """Return the rank with its trouble, past and present."""
         (device,), lost = rank.devices, int(self.troubled)
-        added_ns = int(3 * DURATION_NS * self.troubled)  # iterations take four times as long
+        added_ns = int(3 * DURATION_NS * self.troubled)  # iterations need four times as long
         device = replace(
             device,
             duration_sum_ns=device.duration_sum_ns + added_ns,

@@ -21,7 +21,7 @@ SPARE_NBYTES = 768 * 1024**2  # of address space, beyond what is taken at the st
 
 
 def seeds() -> list[bytes]:
-    """Return a stream of each table, with texts in both layouts, and one in several pieces."""
+    """Return a stream of every table, with texts in both layouts, and one in several pieces."""
     rows = [(KINDS[table], getattr(TRACE, table)) for table in SENT_TABLES]
     rows.append(
         (KINDS["annotations"], pl.concat([TRACE.annotations.head(2), TRACE.annotations.tail(1)], rechunk=False))
@@ -30,7 +30,7 @@ def seeds() -> list[bytes]:
 
 
 def try_bytes(data: bytes) -> None:
-    """Check a batch that has `data` for a table, and beside it the one that it refers to."""
+    """Check a batch that has `data` for a table, and next to it the one that it refers to."""
     kind = data[0] % (max(TABLE_OF) + 1) if data else 0
     beside = [SOUND[SENT_SIDES[table]] for table in [TABLE_OF.get(kind, "")] if table in SENT_SIDES]
     message = pb.Batch(first_name=NAMES, tables=[*beside, pb.Table(kind=kind, arrow=data[1:])])
@@ -46,7 +46,7 @@ def try_bytes(data: bytes) -> None:
     Trace(path="", format="", names=pl.Series(["n"] * NAMES), accounting=Accounting(rows, rows), **records.tables)
     for table in records.tables.values():
         assert table.estimated_size() <= 4 * LIMITS.message_nbytes
-        table.write_json()  # looks at every value
+        table.write_json()  # examines every value
 
 
 def limit_memory() -> None:

@@ -15,7 +15,7 @@ __all__ = ["run_fuzzer"]
 
 ROOT = Path(__file__).parents[2]
 # The fuzzer's limit counts the peak that a process has inherited from the one it was made from, here pytest with all of
-# its tests behind it. A shell in between is small, and has to stay to say how it went.
+# its tests behind it. A shell in between is small, and has to stay to state how it went.
 APART = ("sh", "-c", '"$@"; exit $?', "sh")
 
 

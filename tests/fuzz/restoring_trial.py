@@ -8,7 +8,7 @@ from tests.mining.streams import FOREIGN, TEMPLATE
 
 
 def seeds() -> list[bytes]:
-    """Return saved matchers in each kind of place: new, locked, after a difference, lost, finished; of both widths."""
+    """Return saved matchers in every kind of place: new, locked, after a difference, lost, finished; of both widths."""
     found = []
     for template in (TEMPLATE, TEMPLATE * 5000):
         for stream in ([], TEMPLATE[:20], [*TEMPLATE, FOREIGN], [*TEMPLATE, *[FOREIGN] * 200]):

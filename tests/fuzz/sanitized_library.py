@@ -3,7 +3,7 @@
 DEEPPROF_TEST_LIBRARY is the miner's, DEEPPROF_TEST_SCANNER the scanner of Kineto events,
 DEEPPROF_TEST_UNPICKLER the reader of pickles.
 
-Only tests read the variable; the package itself loads nothing but the file beside its module.
+Only tests read the variable; the package itself loads nothing but the file next to its module.
 """
 
 import os

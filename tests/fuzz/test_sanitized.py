@@ -1,4 +1,4 @@
-"""The C core under the sanitizers: the miner's own tests against it, and a driver of its own with random bytes."""
+"""The C core under the sanitizers: the miner's own tests against it, and its own driver with random bytes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_driver_notices_a_fault(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TESTED)
 def test_the_tests_of_the_miner_pass(library: Path, name: str) -> None:
-    """In a process of their own, which loads the sanitizers first; leaks of Python itself are not counted."""
+    """In a their own process, which loads the sanitizers first; leaks of Python itself are not counted."""
     environment = {"LD_PRELOAD": runtime(), "ASAN_OPTIONS": "detect_leaks=0", "DEEPPROF_TEST_LIBRARY": str(library)}
     plugins = ["-p", "tests.fuzz.sanitized_library", "-p", "no:xdist", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "-k", "native"]

@@ -50,7 +50,7 @@ def test_the_driver_notices_a_fault(tmp_path: Path, name: str, old: str, new: st
 
 @pytest.mark.parametrize("name", ["test_kineto_batches.py", "test_kineto_files.py"])
 def test_the_tests_of_the_importer_pass(tmp_path: Path, name: str) -> None:
-    """In a process of their own, which loads the sanitizers first; leaks of Python itself are not counted."""
+    """In a their own process, which loads the sanitizers first; leaks of Python itself are not counted."""
     library = build(tmp_path / "library.so", SOURCES / "scan.c", "-shared", "-fPIC", "-lm")
     environment = {"LD_PRELOAD": runtime(), "ASAN_OPTIONS": "detect_leaks=0", "DEEPPROF_TEST_SCANNER": str(library)}
     plugins = ["-p", "tests.fuzz.sanitized_library", "-p", "no:xdist", "-p", "no:cacheprovider"]

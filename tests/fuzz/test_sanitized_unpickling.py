@@ -48,7 +48,7 @@ def test_the_driver_notices_a_fault(tmp_path: Path, old: str, new: str) -> None:
 
 
 def test_the_tests_of_the_reader_pass(tmp_path: Path) -> None:
-    """In a process of their own, which loads the sanitizers first; leaks of Python itself are not counted."""
+    """In a their own process, which loads the sanitizers first; leaks of Python itself are not counted."""
     library = build(tmp_path / "library.so", SOURCE, "-shared", "-fPIC")
     environment = {"LD_PRELOAD": runtime(), "ASAN_OPTIONS": "detect_leaks=0", "DEEPPROF_TEST_UNPICKLER": str(library)}
     plugins = ["-p", "tests.fuzz.sanitized_library", "-p", "no:xdist", "-p", "no:cacheprovider"]

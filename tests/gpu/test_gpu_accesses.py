@@ -105,7 +105,7 @@ def record(folder: Path, command: list[str], *options: str) -> Recorded:
 
 
 def describe(trace: Trace) -> pl.DataFrame:
-    """Return the sums of each kernel, for the eye."""
+    """Return the sums of every kernel, for the eye."""
     sums = trace.accesses.group_by("event").agg(pl.len().alias("blocks"), pl.exclude("address", "nbytes").sum())
     names = trace.names.gather(trace.device_events["name_id"]).str.slice(0, 60)
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, fmt_str_lengths=60):
@@ -251,7 +251,7 @@ def test_an_embedding_touches_less_than_its_operands(torch_job: Recorded) -> Non
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_matrix_product_touches_all_of_its_operands(toolkit: SanitizerToolkit, tmp_path: Path, dtype: str) -> None:
-    """Or copies by tensors maps, whose bytes are not known: then that is said."""
+    """Or copies by tensors maps, whose bytes are unknown: then that is stated."""
     found = record(tmp_path, [sys.executable, "-c", PRODUCT.replace("DTYPE", dtype)])
     notes = " ".join(found.trace.notes)
     is_partial = "tensor memory accelerator" in notes or "tensor-copies" in found.trace.accounting.flagged

@@ -103,7 +103,7 @@ def test_attach_sends_kernels_and_copies(tmp_path: Path) -> None:
 def test_cupti_python_sends_kernels_and_copies(tmp_path: Path) -> None:
     try:
         cupti_python.load()
-    except UsageError as error:  # it says what is missing: the package itself, or what it needs
+    except UsageError as error:  # it states what is missing: the package itself, or what it needs
         pytest.skip(str(error))
     found = kinds(collect(CUPTI, tmp_path))
     assert found["memcpy"] == ITERATIONS

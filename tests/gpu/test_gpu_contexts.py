@@ -58,6 +58,6 @@ def test_contexts_launch_what_is_recorded_of_them(hooked: Callable[..., Done], t
 def test_all_time_of_the_device_is_some_contexts(hooked: Callable[..., Done], mode: str) -> None:  # noqa: F811
     (heard,) = collect(hooked, "resnet", mode).heard
     _, context_ns = count_launched_live(heard)
-    first = heard.launches["correlation"].min()  # CUPTI is asked for records a moment before it is for launches
+    first = heard.launches["correlation"].min()  # CUPTI is requested records a moment before it is for launches
     work = heard.events[(heard.events["activity"] != SYNC) & (heard.events["correlation"] >= first)]
     assert context_ns == int((work["end_ns"] - work["start_ns"]).sum()) > 0

@@ -17,7 +17,7 @@ from tests.deepprof.backends.small_models import write_convolutions
 
 pytestmark = pytest.mark.gpu
 find_gpu = cache(devices.find_gpu)
-NBYTES = 1 << 30  # far more than a cache holds
+NBYTES = 1 << 30  # far more than a cache contains
 RUNS = 5
 ELSEWHERE = {*REASONS.values(), *MEANINGS.values(), *LIMITS.values(), NO_LIBRARY, OLD_LIBRARY, NO_SEARCH}
 

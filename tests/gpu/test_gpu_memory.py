@@ -73,7 +73,7 @@ def test_a_real_snapshot_has_torchs_own_totals(allocator: str, tmp_path: Path) -
 
 
 def check_stacks(trace: Trace) -> None:
-    """Assert that allocations have the line of their module, and no start of the process lies between functions."""
+    """Assert that allocations have the line of their module, and no start of the process is between functions."""
     known = trace.allocations.join(trace.stacks, on="stack_id").filter(pl.col("frames").str.contains("linear.py"))
     assert known.height
     assert not trace.stacks["frames"].str.contains(r"(^|;)_start;.*\.py\(").any()

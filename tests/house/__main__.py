@@ -1,4 +1,4 @@
-"""`python -m tests.house`: the figures of the source code, beside where they began and the most that is allowed.
+"""`python -m tests.house`: the figures of the source code, next to where they began and the most that is allowed.
 
 `--lower` writes the present figures down as the new limits, where they are lower. Raising one is an edit of limits.json
 that states its reason in the commit.

@@ -23,7 +23,7 @@ def read_limits() -> dict[str, Limit]:
 
 
 def find_raised(figures: dict[str, int], limits: dict[str, Limit]) -> list[str]:
-    """Return a line on each figure that is above its limit."""
+    """Return a line on every figure that is above its limit."""
     above = [name for name, limit in limits.items() if figures[name] > limit.limit]
     return [
         f"{name}: {figures[name]:,}, at most {limits[name].limit:,}; take something away (make house)" for name in above

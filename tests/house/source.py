@@ -1,4 +1,4 @@
-"""The product's modules as they are in its folders, and what each of them says and imports."""
+"""The product's modules as they are in its folders, and what each of them states and imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The iteration of each device event, against an oracle that asks every iteration."""
+"""The iteration of every device event, against an oracle that asks every iteration."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_another_rank_and_another_device_are_left_alone() -> None:
 
 @pytest.fixture(scope="module", params=["healthy", "copy-bound", "straggler"])
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
-    """Return an analysed job, of two ranks where the scenario takes several."""
+    """Return an analysed job, of two ranks where the scenario uses several."""
     folder = tmp_path_factory.mktemp("job")
     if request.param == "straggler":
         simulation.write_ranks(simulation.simulate_ranks(request.param, ranks=2, iterations=12), folder)

@@ -28,7 +28,7 @@ def kernels(count: int, **more: object) -> list[Row]:
 
 
 def linked(trace: Trace) -> list[tuple[int, int]]:
-    """Return the starts of each linked event and of its launch."""
+    """Return the starts of every linked event and of its launch."""
     found = link_in_order(trace)
     pairs = found.device_events.join(found.host_events, on="correlation", suffix="_of_call")
     return [

@@ -123,7 +123,7 @@ def test_waits_that_end_after_the_device_is_done_say_that_the_clocks_agree() -> 
     kernels = late.device_events.rows(named=True)
     assert measure_lead(late) > MS
     assert measure_lead(make_trace(kernels, calls, (), NAMES)) == 0
-    others = [row | ({"thread": 9} if row["name_id"] == 2 else {}) for row in calls]  # a watchdog's waits say nothing
+    others = [row | ({"thread": 9} if row["name_id"] == 2 else {}) for row in calls]  # a watchdog's waits state nothing
     assert measure_lead(make_trace(kernels, others, (), NAMES)) > MS
 
 

@@ -78,9 +78,9 @@ def test_kernels_without_a_launch_while_most_have_one(unlinked: int, told: bool)
     [
         (0.0, 4.0, True, True),
         (0.0, 2.0, True, False),
-        (3.0, 2.0, True, None),  # most of it is known
+        (3.0, 2.0, True, None),  # most of it is available
         (0.0, 0.5, True, None),  # there is little
-        (0.0, 4.0, False, None),  # nobody recorded the host
+        (0.0, 4.0, False, None),  # no one recorded the host
     ],
 )
 def test_idle_time_without_a_cause(idle: float, unknown: float, host: bool, expected: bool | None) -> None:

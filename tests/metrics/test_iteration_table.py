@@ -128,7 +128,7 @@ def test_warmup_is_the_slow_beginning(lengths: tuple[int, ...], expected: int) -
 
 @pytest.mark.parametrize("count", [3, 4, 5])
 def test_equal_iterations_are_no_warmup_though_the_last_has_no_interval(count: int) -> None:
-    kernels = [event(1, 20 * k, 20 * k + 10) for k in range(count)]  # half of each iteration is its interval
+    kernels = [event(1, 20 * k, 20 * k + 10) for k in range(count)]  # half of every iteration is its interval
     table = measured(make_trace(kernels), iterations(*((k, k + 1) for k in range(count))))
     assert warmup_length(table) == 0
 

@@ -129,7 +129,7 @@ def test_steps_that_only_copy_are_iterations() -> None:
 
 @pytest.mark.parametrize("unmarked", [0, 40])
 def test_marked_steps_are_not_contradicted_though_much_lies_outside(unmarked: int) -> None:
-    """Four parts of eleven kernels in each step, after a warm-up that is not marked."""
+    """Four parts of eleven kernels in every step, after a warm-up that is not marked."""
     part = [*range(6), 0, 1, 2, 3, 4]
     kernels = [*range(10, 10 + unmarked), *part * 24]
     rows = [event(name % 20, 10 * at, 10 * at + 8) for at, name in enumerate(kernels)]
@@ -160,7 +160,7 @@ HEAD = list(range(100, 160))
 
 
 def term_keeper(count: int, *, marked: bool, kept: int = 1) -> Trace:
-    """Iterations that each sum all losses so far: a kernel more in each pass of every one of them."""
+    """Iterations that each sum all losses so far: a kernel more in every pass of every one of them."""
     symbols, marks = [], []
     for number in range(1, count + 1):
         first = len(symbols)
@@ -213,7 +213,7 @@ def test_without_markers_what_comes_back_is_all_there_is() -> None:
 
 
 def passes_in_steps(per_step: int) -> Loop:
-    """Return the loop of 20 equal passes of 110 kernels, so many of them in each marked step."""
+    """Return the loop of 20 equal passes of 110 kernels, this many of them in every marked step."""
     period, each_ns = [*range(100, 130), *[*range(130, 140)] * 6, *range(140, 160)], 10
     rows = [event(s, each_ns * at, each_ns * at + 8) for at, s in enumerate(period * 20)]
     long = each_ns * len(period) * per_step

@@ -20,7 +20,7 @@ def iterations(count: int, period: int = 100) -> Iterations:
         ([0, 100, 200, 300, 400], 5, 5),
         ([1, 99, 202, 350, 399], 4, 5),  # one begins elsewhere
         ([0, 200, 400], 3, 5),  # of two iterations each
-        ([100, 200], 2, 2),  # what lies outside of them cannot be compared
+        ([100, 200], 2, 2),  # what is outside of them cannot be compared
         ([50, 150], 0, 1),
     ],
 )

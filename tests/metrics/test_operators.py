@@ -140,7 +140,7 @@ def test_the_training_thread_is_the_one_that_goes_backward() -> None:
         [],
         [op(ADD, 0, 10)],
         many(11),
-        [op(ADD, 0, 10_000), *many(30)],  # one operator holds all others
+        [op(ADD, 0, 10_000), *many(30)],  # one operator contains all others
         [op(FOREIGN, 10 * k, 10 * k + 5) for k in range(30)],  # another framework's functions
         [op(NODE, 10 * k, 10 * k + 5) for k in range(30)],
         [*many(30), op(ADD, 0, 5, category="runtime")],  # a device was in use

@@ -34,7 +34,7 @@ def test_an_empty_stream_is_an_empty_sequence() -> None:
 
 
 def test_an_input_belongs_to_the_kernel_that_was_launched_after_its_copy() -> None:
-    """Copies on a stream of their own run long before the kernels that wait for them."""
+    """Copies on their own stream run long before the kernels that wait for them."""
     rows = [event(0, 100 + 10 * i, 105 + 10 * i, correlation=i + 1) for i in range(6)]
     calls = [launch(i + 1, 10 * i, 10 * i + 1) for i in range(6)] + [
         launch(90 + i, 20 * i + 5, 20 * i + 6) for i in (0, 1)

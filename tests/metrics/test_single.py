@@ -64,7 +64,7 @@ def test_a_marked_step_begins_when_what_was_launched_before_it_is_done() -> None
         Job(6_000, [Work(-900, 500, -2_000, "before", 9), *WORK], [Did("step 1", -500, 3_600, "range")], iterations=1)
     )
     assert behind is not None
-    assert behind.iterations["start_ns"].item() == 0  # its own kernels run beside what came before
+    assert behind.iterations["start_ns"].item() == 0  # its own kernels run next to what arrived before
 
 
 def test_what_was_launched_before_the_recording_is_no_part_of_a_marked_step() -> None:

@@ -1,4 +1,4 @@
-"""Which kernels and copies take the time of a mean iteration, from tables small enough to add up by hand."""
+"""Which kernels and copies use the time of a mean iteration, from tables small enough to add up by hand."""
 
 from __future__ import annotations
 

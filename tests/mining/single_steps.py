@@ -38,7 +38,7 @@ def make_step(seed: int) -> tuple[SymbolArray, npt.NDArray[np.bool_]]:
 
 
 def make_chosen_step(seed: int) -> tuple[SymbolArray, npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-    """Return a step whose library chooses another kernel in each third of the layers forward, and coarser symbols.
+    """Return a step whose library chooses another kernel in every third of the layers forward, and coarser symbols.
 
     Coarser names know only what a kernel is for: forward, backward, or an update.
     """

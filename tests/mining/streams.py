@@ -1,4 +1,4 @@
-"""Templates, streams that repeat them with every kind of damage, and all that a matcher says about one."""
+"""Templates, streams that repeat them with every kind of damage, and all that a matcher states about one."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ def rows(matches):
 
 
 def outcome(template, stream, cuts=(), **options):
-    """Everything a matcher says about a stream cut at these places."""
+    """Everything a matcher states about a stream cut at these places."""
     matcher = Matcher(template, **options)
     parts = [matcher.feed(part) for part in np.split(np.asarray(stream), sorted(cuts))]
     parts.append(matcher.feed([], final=True))

@@ -27,7 +27,7 @@ P = len(ITERATION)
 def candidate_of(
     passes: int = 10, edits: int = 0, coverage: float = 1.0, template: list[int] | None = None
 ) -> Candidate:
-    """Return a candidate of so many whole passes, each with so many symbols inserted."""
+    """Return a candidate of this many whole passes, each with this many symbols inserted."""
     symbols = as_symbols(template or ITERATION)
     size = len(symbols)
     rows = [(j * (size + edits), (j + 1) * (size + edits), size, edits) for j in range(passes)]

@@ -1,4 +1,4 @@
-"""What comes back every so many iterations: its distance, its size, what it is, and that chance is no cycle."""
+"""What comes back every this many iterations: its distance, its size, what it is, and that chance is no cycle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ P = len(ITERATION)
 
 
 def stream(after: Sequence[Sequence[int]], iteration: Sequence[int] = ITERATION) -> tuple[Ints, Iterations]:
-    """Return one iteration for each of `after`, followed by these symbols, and where the iterations lie."""
+    """Return one iteration for each of `after`, followed by these symbols, and where the iterations are."""
     first = np.cumsum([0, *(len(iteration) + len(extra) for extra in after)])[:-1]
     symbols = np.concatenate([[*iteration, *extra] for extra in after]).astype(np.int64)
     full = np.full(len(after), len(iteration))
@@ -32,7 +32,7 @@ def stream(after: Sequence[Sequence[int]], iteration: Sequence[int] = ITERATION)
 
 
 def every(distance: int, extra: Sequence[int], count: int, begin: int | None = None) -> list[list[int]]:
-    """Return what stands after each of `count` iterations: `extra` after every so many, from `begin` on."""
+    """Return what is after each of `count` iterations: `extra` after every this many, from `begin` on."""
     begin = distance - 1 if begin is None else begin
     return [list(extra) if j >= begin and (j - begin) % distance == 0 else [] for j in range(count)]
 
@@ -64,7 +64,7 @@ def test_a_stretch_that_comes_every_so_many_iterations_is_found_exactly(
     distance: int, size: int, times: int, place: int, begin: int
 ) -> None:
     extra, begin = list(range(200, 200 + size)), begin % distance
-    count = begin + (times - 1) * distance + 2  # the last iteration has no successor, and tells nothing
+    count = begin + (times - 1) * distance + 2  # the last iteration has no successor, and shows nothing
     due = [j >= begin and (j - begin) % distance == 0 for j in range(count)]
     parts = [[*ITERATION[:place], *extra * here, *ITERATION[place:]] for here in due]
     first = np.cumsum([0, *map(len, parts)])
@@ -90,11 +90,11 @@ def test_one_symbol_more_is_enough_for_a_cycle(distance: int, size: int, times: 
     [
         (4, LOOP, None, "accumulation"),
         (6, LOOP, None, "accumulation"),
-        (4, CHECKPOINT, None, "accumulation"),  # kernels of its own every 4, 8 or 16 times: most likely an optimizer
+        (4, CHECKPOINT, None, "accumulation"),  # its own kernels every 4, 8 or 16 times: most likely an optimizer
         (6, CHECKPOINT, None, "checkpoint"),
         (6, CHECKPOINT, named(61), "accumulation"),
-        (6, LOOP, named(900), "accumulation"),  # no name of the stream's kernels tells anything
-        (4, LOOP, named(5), "checkpoint"),  # every iteration has an optimizer of its own
+        (6, LOOP, named(900), "accumulation"),  # no name of the stream's kernels shows anything
+        (4, LOOP, named(5), "checkpoint"),  # every iteration has its own optimizer
         (4, LOOP, named(5, 40), "checkpoint"),
         (5, EVALUATION, None, "evaluation"),
         (4, EVALUATION, None, "evaluation"),
@@ -103,7 +103,7 @@ def test_one_symbol_more_is_enough_for_a_cycle(distance: int, size: int, times: 
         (5, STATISTICS, None, "statistics"),
         (3, [1, 2, 3, 4], None, "statistics"),
         (65, LOOP, None, "checkpoint"),
-        (65, LOOP, named(40), "checkpoint"),  # nobody accumulates so many
+        (65, LOOP, named(40), "checkpoint"),  # no one accumulates this many
     ],
 )
 def test_a_cycle_is_named_for_what_runs_in_it(

@@ -8,7 +8,7 @@ sequences = st.lists(st.integers(0, 4), max_size=25)
 
 
 def naive_distance(a, b, low=-(10**9), high=10**9):
-    """The classic table; cells whose column minus row lies outside [low, high] are closed."""
+    """The classic table; cells whose column minus row is outside [low, high] are closed."""
     table = {}
     for i in range(len(a) + 1):
         for j in range(len(b) + 1):

@@ -70,7 +70,7 @@ def test_each_of_two_torn_iterations_in_a_row_is_one() -> None:
 
 
 def test_halves_more_than_a_period_apart_are_none_of_one_iteration() -> None:
-    """Counted from where the second half's missing symbols would stand."""
+    """Counted from where the second half's missing symbols would be."""
     near, far = (DISTINCT * 2 + DISTINCT[:140] + [FOREIGN] * n + DISTINCT[140:] + DISTINCT for n in (430, 450))
     assert [row[:2] for row in found_in(near, DISTINCT)] == [(0, 300), (300, 600), (600, 1330), (1330, 1630)]
     assert [row[:2] for row in found_in(far, DISTINCT)] == [(0, 300), (300, 600), (1050, 1350), (1350, 1650)]

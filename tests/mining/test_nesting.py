@@ -31,7 +31,7 @@ def places(block: NestedBlock) -> range:
 
 
 def repetitions(symbols: list[int], longest: int) -> list[NestedBlock]:
-    """Every stretch of three or more equal blocks of up to `longest` symbols, found by looking at each."""
+    """Every section of three or more equal blocks of up to `longest` symbols, found by looking at each."""
     found = []
     for events in range(1, longest + 1):
         for first in range(len(symbols)):
@@ -80,7 +80,7 @@ def test_going_round_every_repetition_meets_one_at_least_as_long_wherever_the_cu
 
 @st.composite
 def made_of_loops(draw: st.DrawFn) -> tuple[list[int], list[NestedBlock]]:
-    """A template of loops over symbols of their own with others between, and the loops."""
+    """A template of loops over their own symbols with others between, and the loops."""
     template, truth = [1000], []
     for j in range(draw(st.integers(0, 4))):
         events, repeats = draw(st.integers(1, 6)), draw(st.integers(3, 7))

@@ -1,4 +1,4 @@
-"""The online miner on made-up jobs: it locks early, follows change, finds back, and says nothing where nothing is."""
+"""The online miner on made-up jobs: it locks early, follows change, finds back, and states nothing where nothing is."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ stationary = st.builds(
 
 
 def is_clear(job: Job, window: int) -> bool:
-    """Whether offline mining of the whole stops at the window, and knows from there where iterations are."""
+    """Whether offline mining of the whole stops at the window, and has from there where iterations are."""
     stream = job.symbols()
     whole = find_loop(stream, windows=(window, 2 * window, 4 * window)).loop
     part = find_loop(stream[:window], Evidence(closes=False), windows=(window,)).loop

@@ -26,7 +26,7 @@ WINDOW = 1 << 11
 
 @dataclass
 class Case:
-    """A stream with gaps before the symbols at some positions, and what is known along it."""
+    """A stream with gaps before the symbols at some positions, and what is available along it."""
 
     stream: npt.NDArray[np.int64]
     gaps: list[int]
@@ -90,7 +90,7 @@ def evidences(draw: st.DrawFn, length: int, starts: npt.NDArray[np.int64]) -> Ev
 
 
 def outcome(case: Case, cuts: Sequence[int], restored_at: Sequence[int] = ()) -> dict[str, Any]:
-    """Everything a miner says about a case cut at these places, and its state before and after the end."""
+    """Everything a miner states about a case cut at these places, and its state before and after the end."""
     miner, given = OnlineMiner(WINDOW), []
     edges = sorted([0, *case.gaps, *(cut % (len(case.stream) + 1) for cut in (*cuts, *restored_at)), len(case.stream)])
     told: set[int] = set()

@@ -1,4 +1,4 @@
-"""What is known beside the symbols: kept as long as the symbols, cut to each window, refused when it cannot be."""
+"""What is known next to the symbols: kept as long as the symbols, cut to every window, refused when it cannot be."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ STREAM, _ = one_after_the_other(
 
 
 def saved(length: int, gap: int = -1, finish: bool = False) -> bytes:
-    """The state after so many symbols, in chunks of 100."""
+    """The state after this many symbols, in chunks of 100."""
     miner = OnlineMiner(WINDOW)
     marks = np.zeros(len(STREAM), np.bool_)
     marks[::7] = True

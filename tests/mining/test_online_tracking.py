@@ -1,4 +1,4 @@
-"""Iterations one after the other are those of the whole stream: the segmenter beside `to_iterations`."""
+"""Iterations one after the other are those of the whole stream: the segmenter next to `to_iterations`."""
 
 from __future__ import annotations
 

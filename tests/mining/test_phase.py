@@ -17,7 +17,7 @@ from tests.mining.jobs import Job, score
 
 @st.composite
 def polls(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    """Votes for places and for stretches; whole numbers, so that sums are exact."""
+    """Votes for places and for sections; whole numbers, so that sums are exact."""
     period = draw(st.integers(1, 30))
     votes = st.lists(st.integers(0, 9), min_size=period, max_size=period)
     return draw(votes), draw(votes)
@@ -123,7 +123,7 @@ class Accumulating:
     micro_batches: int
     iterations: int = 6
     seed: int = 0
-    in_each: bool = False  # an optimizer behind each pass instead, and `between` every so many
+    in_each: bool = False  # an optimizer behind each pass instead, and `between` every this many
     between: tuple[int, ...] = ()
     p_insert: float = 0.0
     starts: list[int] = field(default_factory=list)

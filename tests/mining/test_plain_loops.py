@@ -1,4 +1,4 @@
-"""Loops without inner loops: their times, what recurs in them and what frames them tell them from layers."""
+"""Loops without inner loops: their times, what recurs in them and what frames them show them from layers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mine(
     copies: npt.NDArray[np.bool_] | None = None,
     syncs: npt.NDArray[np.bool_] | None = None,
 ) -> MiningResult:
-    """Mine kernels of ten units each, if nothing else is said, one unit after the other."""
+    """Mine kernels of ten units each, if nothing else is stated, one unit after the other."""
     times = [10.0] * len(symbols) if durations is None else durations
     pauses = [1.0] * len(symbols) if gaps is None else gaps
     return find_loops(symbols, Evidence(np.array(pauses), durations=np.array(times), copies=copies, syncs=syncs))
@@ -155,7 +155,7 @@ def test_passes_that_differ_need_a_sign() -> None:
 
 
 def chunked(chunks: int) -> list[int]:
-    """Return a pass through layers of 32 kernels, of which a quarter runs so many times."""
+    """Return a pass through layers of 32 kernels, of which a quarter runs this many times."""
     rng = np.random.default_rng(3)
     layer = rng.integers(0, 12, 32).tolist()
     whole = [20, 21, 22, 23, *layer * 10, 24, 25, 26, 27, 28, 29]
@@ -170,7 +170,7 @@ def test_chunks_within_one_pass_are_no_iterations(chunks: int) -> None:
 
 
 def hybrid(groups: int) -> list[int]:
-    """Return the kernels of so many groups of layers: three with linear attention and one with full attention."""
+    """Return the kernels of this many groups of layers: three with linear attention and one with full attention."""
     shared, linear, full = [1, 2, 3, 2, 3, 4, 2, 3, 5], list(range(10, 24)), list(range(30, 38))
     return [*[*linear, *shared] * 3, *full, *shared] * groups
 
@@ -232,7 +232,7 @@ def test_layers_that_one_loader_feeds_are_one_iteration() -> None:
 
 
 def test_repetitions_of_a_whole_loop_leave_it_as_it_is() -> None:
-    """A benchmark of several runs copies its data for each run; 150 time steps are no layers."""
+    """A benchmark of several runs copies its data for every run; 150 time steps are no layers."""
     symbols = [*range(8)] * 150
     found = mine(symbols, copies=every(len(symbols), 400))
     assert found.loop is not None
@@ -285,7 +285,7 @@ def test_passes_within_one_step_are_parts_of_it(name: str) -> None:
 
 @given(st.lists(st.tuples(st.integers(2, 12), st.floats(30.0, 9_000.0)), min_size=1, max_size=5))
 def test_the_size_of_bursts_is_that_which_counting_gives(bursts: list[tuple[int, float]]) -> None:
-    """Each burst is so many passes, after a pause that is shorter or longer than ten times a pass."""
+    """Each burst is this many passes, after a pause that is shorter or longer than ten times a pass."""
     passes = sum(size for size, _ in bursts)
     gaps = np.zeros(5 * passes)
     gaps[np.cumsum([0, *(5 * size for size, _ in bursts[:-1])])] = [pause for _, pause in bursts]
@@ -295,7 +295,7 @@ def test_the_size_of_bursts_is_that_which_counting_gives(bursts: list[tuple[int,
 
 
 def count_bursts(bursts: list[tuple[int, float]]) -> int:
-    """Return the size of the bursts by going through them one by one; a pass takes five units."""
+    """Return the size of the bursts by going through them one by one; a pass needs five units."""
     sizes, inside, between = [bursts[0][0]], 5.0 * (bursts[0][0] - 1), 0.0
     steps = sorted(5.0 for _ in range(sum(size for size, _ in bursts) - len(bursts)))
     steps = sorted([*steps, *(5.0 + pause for _, pause in bursts[1:])])

@@ -36,7 +36,7 @@ VALIDATION = [*BIG[: 7 + 11 * 12], 90, 91]  # the same forward pass, and two ker
 
 
 def in_turn(*turns: tuple[list[int], int]) -> tuple[list[int], list[list[int]]]:
-    """Return each iteration so many times, and where those of each distinct one begin, in order of appearance."""
+    """Return each iteration this many times, and where those of every distinct one begin, in order of appearance."""
     symbols: list[int] = []
     starts: dict[int, list[int]] = {}
     for iteration, times in turns:
@@ -51,7 +51,7 @@ def starts_of(loop: MinedLoop) -> npt.NDArray[np.int64]:
 
 
 def are_apart(loops: tuple[MinedLoop, ...]) -> bool:
-    """Return whether no symbol lies in two iterations, of one loop or of two."""
+    """Return whether no symbol is in two iterations, of one loop or of two."""
     rows = sorted((a, b) for loop in loops for a, b in zip(loop.iterations.first, loop.iterations.end, strict=True))
     return all(end <= first for (_, end), (first, _) in pairwise(rows))
 

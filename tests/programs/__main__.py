@@ -1,7 +1,7 @@
-"""Run programs: `python -m tests.programs NAME… -o {}.json`, a trace for each name.
+"""Run programs: `python -m tests.programs NAME… -o {}.json`, a trace for every name.
 
-The true begins go to standard output, a line of JSON for each. Several programs are processes of their own, which share
-the import of torch: that takes longer than what most of them do.
+The true begins go to standard output, a line of JSON for each. Several programs are their own processes, which share
+the import of torch: that lasts longer than what most of them do.
 """
 
 from __future__ import annotations

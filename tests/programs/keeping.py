@@ -1,7 +1,7 @@
 """Programs that keep memory from every iteration, and their twins that do not: `python -m tests.programs.keeping DIR`.
 
 Each is recorded by torch.profiler with memory and stacks on the CPU, as `NAME.json`; what torch's own memory profiler
-says of the healthy one is written beside it.
+states of the healthy one is written next to it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def kept_losses(job: Job) -> None:
 
 
 def noted_losses(job: Job) -> None:
-    """The same, put right: the list holds numbers."""
+    """The same, put right: the list contains numbers."""
     job.train_step()
     job.kept.append(job.compute_loss(*job.load_batch()).detach())
 
@@ -67,13 +67,13 @@ def copy_features(features: Tensor) -> Tensor:
 
 
 def cached_features(job: Job) -> None:
-    """A copy of each batch goes into a cache without a limit."""
+    """A copy of every batch goes into a cache without a limit."""
     _, features = job.train_step()
     job.kept.append(copy_features(features))
 
 
 def limited_cache(job: Job) -> None:
-    """The same, put right: the cache holds the last three."""
+    """The same, put right: the cache contains the last three."""
     _, features = job.train_step()
     job.recent = [*job.recent[-2:], copy_features(features)]
 

@@ -1,7 +1,7 @@
 """Training programs whose layers are known: each module's call is a range in the trace, which the alignment never sees.
 
 `python -m tests.programs.layered NAME… -o FOLDER` trains each for a few steps under torch.profiler and writes its
-trace, and beside it the layers that a dry run of another, equal model has.
+trace, and next to it the layers that a dry run of another, equal model has.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRUTH = "truth|"  # begins the name of a range, before the path, the class and t
 
 
 class Bottleneck(nn.Module):
-    """Three convolutions beside a shortcut, with one ReLU that is called three times."""
+    """Three convolutions next to a shortcut, with one ReLU that is called three times."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class ResNet50(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions beside a shortcut, with one ReLU that is called twice."""
+    """Two convolutions next to a shortcut, with one ReLU that is called twice."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -230,7 +230,7 @@ MICRO = 3  # batches whose gradients are added up
 
 
 class TruthRanges:
-    """A range around each call of each module, with the path that `named_modules` first gives it, in attributes."""
+    """A range around each call of every module, with the path that `named_modules` first gives it, in attributes."""
 
     def __init__(self, model: nn.Module) -> None:
         self.calls, self.open = Counter[str](), list[AbstractContextManager[None]]()

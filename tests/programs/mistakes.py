@@ -46,7 +46,7 @@ def healthy(recorder: Recorder) -> Loop:
 
 
 class TextBlocks(Blocks):
-    """Blocks that are parsed and augmented value by value, each time they are asked for."""
+    """Blocks that are parsed and augmented value by value, each time they are requested."""
 
     def __init__(self, iterations: int) -> None:
         super().__init__(iterations)
@@ -123,7 +123,7 @@ def kept_graph(recorder: Recorder) -> Loop:
 
 
 def recompiling_shapes(recorder: Recorder) -> Loop:
-    """Every batch has another number of rows, and the model is compiled for each number anew."""
+    """Every batch has another number of rows, and the model is compiled for every number anew."""
     torch._dynamo.config.recompile_limit = 10 * recorder.iterations
     model, optimizer = prepare(recorder)
     compiled = torch.compile(model, dynamic=False, backend="eager")

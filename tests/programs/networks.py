@@ -1,7 +1,7 @@
 """Networks whose backward pass is known: which module, on which line, made each of its nodes.
 
 `python -m tests.programs.networks NAME… -o FOLDER` trains each for a few steps under torch.profiler, with Python
-functions and modules, and writes beside its trace the nodes of the backward pass: the number and name, the innermost
+functions and modules, and writes next to its trace the nodes of the backward pass: the number and name, the innermost
 module as the profiler names it, and where the forward function of the user's own module begins; and the layers of a
 forward pass of the same network.
 """
@@ -28,7 +28,7 @@ WIDTH, LENGTH = 64, 48  # of a vector, and of a sequence
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions beside a shortcut; `add_` and `relu_` work in place, and `add_` only reads a number."""
+    """Two convolutions next to a shortcut; `add_` and `relu_` work in place, and `add_` only reads a number."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and two matrices, each beside a shortcut."""
+    """Attention and two matrices, each next to a shortcut."""
 
     def __init__(self) -> None:
         super().__init__()

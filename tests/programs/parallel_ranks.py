@@ -177,7 +177,7 @@ def main() -> None:
     profiler.export_chrome_trace(os.fspath(arguments.folder / f"{arguments.kind}-{arguments.rank}.json"))
     dist.barrier()
     sys.stdout.flush()
-    os._exit(0)  # a thread of gloo that holds a tensor while Python ends aborts the process (PyTorch 2.13)
+    os._exit(0)  # a thread of gloo that contains a tensor while Python ends aborts the process (PyTorch 2.13)
 
 
 def parse() -> argparse.Namespace:

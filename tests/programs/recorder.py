@@ -1,4 +1,4 @@
-"""What every program is run under: torch.profiler, and the clock that says when each iteration truly began."""
+"""What every program is run under: torch.profiler, and the clock that states when each iteration truly began."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Recorder", "recording"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorder:
-    """Where a program computes, and what it tells of itself; `begins_ns` are unix times."""
+    """Where a program computes, and what it shows of itself; `begins_ns` are unix times."""
 
     device: torch.device
     iterations: int
-    profiler: profile | None = None  # who is told of each iteration, in an annotated run
+    profiler: profile | None = None  # who is told of every iteration, in an annotated run
     begins_ns: list[int] = field(default_factory=list)
 
     def numbers(self) -> Iterator[int]:
-        """Count the iterations, noting when each one begins: before its batch is asked for."""
+        """Count the iterations, noting when each one begins: before its batch is requested."""
         for number in range(self.iterations):
             self.begins_ns.append(time.time_ns())
             yield number

@@ -1,4 +1,4 @@
-"""Every program with its true verdict, on a CPU and on an NVIDIA GPU; this is the one place where it stands.
+"""Every program with its true verdict, on a CPU and on an NVIDIA GPU; this is the one place where it is.
 
 This module needs no torch, so that tests can be named where it is missing.
 """

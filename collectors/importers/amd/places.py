@@ -31,9 +31,9 @@ class RocmProcessor(Struct, frozen=True, kw_only=True):
 
 
 def number_agents(agents: Sequence[RocmProcessor], used: Iterable[str]) -> dict[str, int]:
-    """Return the device number of each GPU in `agents`, and of each key in `used` that is not among them.
+    """Return the device number of each GPU in `agents`, and of every key in `used` that is not among them.
 
-    The recorder's own numbers are kept unless two GPUs have the same number, as happens when one file holds several
+    The recorder's own numbers are kept unless two GPUs have the same number, as happens when one file contains several
     nodes: then GPUs are counted from 0 in the order listed. GPUs that are not listed take the lowest free numbers.
     """
     listed = {agent.key: agent for agent in agents}
@@ -80,7 +80,7 @@ def choose_streams(rows: pl.DataFrame) -> pl.DataFrame:
     stream to several queues over time and several streams to one queue, so the stream id is the better choice. There
     are three exceptions: a kernel has no stream id (graphs under RPD, rocprofv3 before ROCm 6.4); all work is on
     stream 0 and only queues differ (OpenMP, plain HSA); or most of the work is on streams of very few kernels (a
-    stream made for each launch), so that no main stream could be found.
+    stream made for every launch), so that no main stream could be found.
 
     Rows without a stream take the stream that their queue serves, if it serves a single one, and else -1.
     """

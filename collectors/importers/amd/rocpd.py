@@ -1,8 +1,7 @@
 """rocpd (.db): the SQLite database that rocprofv3 of ROCm 7 writes by default, layouts 3.0.x and 4.1.
 
-Table names end in the id of the process that wrote them, and a merged file holds the tables of several processes; the
-names without an id are views, which are not read. Not to be confused with rocmProfileData's rocpd: see `rpd`.
-"""
+Table names end in the id of the process that wrote them, and a merged file contains the tables of several processes;
+the names without an id are views, which are not read. Not to be confused with rocmProfileData's rocpd: see `rpd`."""
 
 from __future__ import annotations
 
@@ -35,13 +34,13 @@ class Rocpd:
         return head.startswith(SQLITE_MAGIC) and bool(list_parts(list_tables(head, path)))
 
     def covers(self, path: Path) -> Iterable[Path]:
-        """Return the files beside `path` that hold the same run in other formats."""
+        """Return the files next to `path` that hold the same run in other formats."""
         return list_same_run(path)
 
     def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`, with clock "session": rocprofv3's times count from the start of the machine.
 
-        Memory is that of the columns: about 200 bytes for each dispatch, copy and call. Raises `TraceError` when the
+        Memory is that of the columns: about 200 bytes for every dispatch, copy and call. Raises `TraceError` when the
         file cannot be read, is damaged or is no such database.
         """
         loose, read = Loose(shapes=shapes), 0
@@ -60,5 +59,5 @@ class Rocpd:
 
 
 def list_parts(tables: Iterable[str]) -> list[str]:
-    """Return the endings of the tables that rocprofv3 wrote, one for each process; "" for names without an ending."""
+    """Return the endings of the tables that rocprofv3 wrote, one for every process; "" for names without an ending."""
     return sorted({found[1] for table in tables if (found := OWN_TABLE.fullmatch(table))})

@@ -1,7 +1,7 @@
 """The tables of one process in a rocprofv3 database as loose rows. Any table and any column may be missing.
 
 Three layouts are in use. In 3.0.x an event's own row contains where it ran; in 4.1 its row of `rocpd_track` does, and
-categories have a table of their own; in the layout between the two, times have a table of their own too.
+categories have their own table; in the layout between the two, times have their own table too.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RocpdPart(Struct, frozen=True, dict=True):
         return self.database.texts(name + self.ending, column)
 
     def lookup(self, name: str, column: str) -> pl.DataFrame:
-        """Return the texts of the table `name` as `id` and `text`; the first one where an id comes twice."""
+        """Return the texts of the table `name` as `id` and `text`; the first one where an id occurs twice."""
         return _first_of_each(self.table(name, ("id",)).with_columns(text=self.texts(name, column)))
 
     @cached_property
@@ -69,7 +69,7 @@ class RocpdPart(Struct, frozen=True, dict=True):
 
     @cached_property
     def events(self) -> pl.DataFrame:
-        """`event_id`, `correlation` and `category` of each event.
+        """`event_id`, `correlation` and `category` of every event.
 
         The correlation id of other tools is called `stack_id` here; `correlation_id` is the application's own id, and
         is used where `stack_id` is empty.
@@ -87,7 +87,7 @@ class RocpdPart(Struct, frozen=True, dict=True):
         return _first_of_each(self.table("rocpd_timestamp", ("id", "value")))
 
     def rows(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
-        """Return `columns` of the table `name`, with the times, the place and the event columns of each row."""
+        """Return `columns` of the table `name`, with the times, the place and the event columns of every row."""
         ids = tuple(f"{time}_id" for time in TIMES)
         rows = self.table(name, ("id", *columns, *TIMES, *ids, *PLACE, "track_id", "event_id"))
         for time in TIMES:
@@ -106,7 +106,7 @@ class RocpdPart(Struct, frozen=True, dict=True):
 
 
 def _first_of_each(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the first row of each `id`, so that a join on it never duplicates a record."""
+    """Return the first row of every `id`, so that a join on it never duplicates a record."""
     return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
 
 

@@ -32,14 +32,14 @@ class Rocprof:
         return rocprof_json.accepts(head) or rocprof_csv.table_of(head) in rocprof_csv.EVENT_TABLES
 
     def covers(self, path: Path) -> Iterable[Path]:
-        """Return the other files of the run beside `path`, if `path` is the file that represents the run."""
+        """Return the other files of the run next to `path`, if `path` is the file that represents the run."""
         return list_same_run(path)
 
     def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`, with clock "session": rocprof's times count from the start of the machine.
 
         Reading the kernel trace of a run reads the other CSV files of that run too. Memory is at most the content of
-        the file, 2 GiB, plus about 500 bytes for each record of its longest list (JSON) or 300 for each row (CSV).
+        the file, 2 GiB, plus about 500 bytes for every record of its longest list (JSON) or 300 for every row (CSV).
         Raises `TraceError` when a file cannot be read, is damaged or is not rocprof's.
         """
         if path.suffix in PERFETTO_SUFFIXES:

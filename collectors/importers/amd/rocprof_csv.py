@@ -1,7 +1,7 @@
-"""The CSV files of rocprof: one for each kind of record; the files of one run are in one directory.
+"""The CSV files of rocprof: one for every kind of record; the files of one run are in one directory.
 
 Versions differ in which columns they write, in what order, how they spell them and what they quote: columns are
-looked for by name, and all values are read as text first.
+searched for by name, and all values are read as text first.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MISSING = 0.01  # of the dispatches: single numbers may belong to dispatches of the driver
-# The names of each column, by version: rocprofv3, rocprof 2, rocprof 1.
+# The names of every column, by version: rocprofv3, rocprof 2, rocprof 1.
 ALIASES = {
     "start": ("start_timestamp", "beginns"),
     "end": ("end_timestamp", "endns"),
@@ -177,7 +177,7 @@ def _shape_of_dispatches() -> dict[str, pl.Expr]:
 
 
 def _add_counted(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
-    """Add the dispatches of a counter file, which has a row for each counter of each dispatch."""
+    """Add the dispatches of a counter file, which has a row for every counter of every dispatch."""
     kernels = rows.unique(["dispatch", "start"], keep="first", maintain_order=True)
     loose.tally.dropped["counter"] += rows.height - kernels.height
     _add_kernels(kernels, keys, loose)

@@ -270,7 +270,7 @@ class _ProcessReader:
         self.loose.device.append(frame(DEVICE, columns, rows))
 
     def operations(self, records: Sequence[Record]) -> list[str | None]:
-        """Return the name of each record's operation from `strings.buffer_records`."""
+        """Return the name of every record's operation from `strings.buffer_records`."""
         names: dict[tuple[int | None, int | None], str | None]
         names = {(kind, at): name for kind, api in enumerate(self.names) for at, name in enumerate(api.operations)}
         return [names.get((record.kind, record.operation)) for record in records]
@@ -317,7 +317,7 @@ class _ProcessReader:
 
 
 def _list_shapes(records: Sequence[Dispatch]) -> dict[str, pl.Series]:
-    """Return how `records` were launched, as far as they say: memory and sides by name."""
+    """Return how `records` were launched, as far as they state: memory and sides by name."""
     found = [each.dispatch_info for each in records if isinstance(each, DetailedDispatch)]
     if len(found) < len(records):
         return {}

@@ -27,7 +27,7 @@ ENDS = (
     "agent_info",
 )
 SUFFIXES = (".csv", ".csv.gz", ".csv.zst")
-RESULTS = ("results.db", "results.json", "results.pftrace")  # each holds the whole run; the first that exists counts
+RESULTS = ("results.db", "results.json", "results.pftrace")  # each contains the whole run; the first that exists counts
 
 
 def _split_name(path: Path) -> tuple[str, str, str] | None:
@@ -54,7 +54,7 @@ def lists_agents(path: Path) -> bool:
 
 
 def list_same_run(path: Path) -> list[Path]:
-    """Return the regular files beside `path` that need not be read separately: other parts or copies of its run."""
+    """Return the regular files next to `path` that need not be read separately: other parts or copies of its run."""
     return [file for file in _beside(path) if file != path and is_regular(file)]
 
 

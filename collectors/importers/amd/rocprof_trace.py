@@ -67,7 +67,7 @@ ALLOCATION = pl.Schema(
 class Loose(Struct, frozen=True, kw_only=True, eq=False):
     """Frames of DEVICE (or SHAPED), HOST and ALLOCATION as read from the parts of a file, and of STACKS.
 
-    `shapes` asks for launch shapes too.
+    `shapes` requests launch shapes too.
     """
 
     device: list[pl.DataFrame] = field(default_factory=list)
@@ -136,7 +136,7 @@ def _name_unnamed(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
 
 
 def _together(schema: pl.Schema, frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return `frames` concatenated to one frame of `schema`, and of what columns any of them has beside it."""
+    """Return `frames` concatenated to one frame of `schema`, and of what columns any of them has next to it."""
     return pl.concat([pl.DataFrame(schema=schema), *frames], how="diagonal")
 
 

@@ -34,14 +34,14 @@ class Rpd:
         return head.startswith(SQLITE_MAGIC) and _is_rpd(list_tables(head, path))
 
     def covers(self, path: Path) -> Iterable[Path]:
-        """Return the JSON beside `path` that rpd2tracing made from it, found by its name."""
+        """Return the JSON next to `path` that rpd2tracing made from it, found by its name."""
         converted = path.with_suffix(".json")
         return [converted] if is_regular(converted) and RpdJson().accepts(_read_start(converted), converted) else []
 
     def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`, with clock "session": RPD's times count from the start of the machine.
 
-        Memory is that of the columns: about 100 bytes for each operation and call. Raises `TraceError` when the file
+        Memory is that of the columns: about 100 bytes for every operation and call. Raises `TraceError` when the file
         cannot be read, is damaged or is no .rpd database.
         """
         with open_database(path) as database:

@@ -70,7 +70,7 @@ class RpdJson:
     def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`, with clock "session"; its times have whole microseconds.
 
-        Memory is the content, at most 2 GiB, and about 600 bytes for each event. Raises `TraceError` when the file
+        Memory is the content, at most 2 GiB, and about 600 bytes for every event. Raises `TraceError` when the file
         cannot be read, is damaged or is something else.
         """
         content, loose = read_bytes(path), Loose()

@@ -71,13 +71,13 @@ def read_tables(
 
 
 def _read_strings(database: _RpdTables, table: str) -> pl.DataFrame:
-    """Return the texts of `table` as `id` and `text`; the first one where an id comes twice."""
+    """Return the texts of `table` as `id` and `text`; the first one where an id occurs twice."""
     rows = database.integers(table, {"id": None}).with_columns(text=database.texts(table, "string"))
     return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
 
 
 def _read_launches(database: _RpdTables, handles: dict[str, int]) -> pl.DataFrame:
-    """Return the call of each operation: `op_id`, `api_id`, `stream_id`, `nbytes`, `dstDevice` and `srcDevice`.
+    """Return the call of every operation: `op_id`, `api_id`, `stream_id`, `nbytes`, `dstDevice` and `srcDevice`.
 
     The size is that of the whole call: it is left out if one call launched several operations.
     """
@@ -92,7 +92,7 @@ def _read_launches(database: _RpdTables, handles: dict[str, int]) -> pl.DataFram
 
 
 def _read_streams(database: _RpdTables, handles: dict[str, int]) -> pl.DataFrame:
-    """Return the stream of each call that has one, as `api_id` and `stream_id`.
+    """Return the stream of every call that has one, as `api_id` and `stream_id`.
 
     Streams are written as addresses ("0x0" is the default one): they are numbered from 0, the default one first.
     """
@@ -201,7 +201,7 @@ def _name_frame(text: str | None) -> str:
 
 
 def _read_calls(database: _RpdTables, strings: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls with `call`, `args` and `domain` as texts; schema 3 has a table of its own for arguments."""
+    """Return the calls with `call`, `args` and `domain` as texts; schema 3 has its own table for arguments."""
     columns = dict.fromkeys(("id", "pid", "tid", "start", "end", "apiName_id", "args_id", "domain_id"))
     rows = database.integers(CALLS, columns)
     rows = words.add_text(words.add_text(rows, strings, "apiName_id", "call"), strings, "domain_id", "domain")

@@ -1,4 +1,4 @@
-"""Any table of events, CSV or Parquet: for files that no other importer knows, with a mapping of their columns.
+"""Any table of events, CSV or Parquet: for files that no other importer has, with a mapping of their columns.
 
 A table whose columns have DeepProf's own names (`start_ns`, `end_ns` or `duration_ns`, `name` …) needs no mapping.
 """
@@ -159,7 +159,7 @@ def _make_trace(path: Path, kind: str, rows: pl.DataFrame, columns: GenericColum
 
 
 def _convert(rows: pl.DataFrame, columns: GenericColumns, notes: list[str], *, decimal_comma: bool) -> pl.DataFrame:
-    """Return `rows` with the column names of a `Trace`, and `kind`, which selects the table of each row."""
+    """Return `rows` with the column names of a `Trace`, and `kind`, which selects the table of every row."""
     given = {key: rows[column] for key, column in columns.named().items()}
     times = {
         key: durations(given[key], columns.unit, decimal_comma=decimal_comma)

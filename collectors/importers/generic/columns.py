@@ -23,7 +23,7 @@ SHOWN_LENGTH = 30
 
 
 class GenericColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The name of the column for each field of a record, and the unit of the times.
+    """The name of the column for every field of a record, and the unit of the times.
 
     `end` or `duration` is needed. `activity` separates device events ("kernel", "memcpy", "memset", "graph", "sync")
     from host events ("op", "runtime", "python", "dataloader", "overhead", "other") and ranges ("annotation"); if it is
@@ -117,7 +117,7 @@ def _convert(values: dict[str, object], source: str) -> GenericColumns:
 
 
 def suggest(found: list[str]) -> str:
-    """Return the text that maps the columns `found`, quoted for a shell; `EXAMPLE` if their names are not known."""
+    """Return the text that maps the columns `found`, quoted for a shell; `EXAMPLE` if their names are unknown."""
     guess = {
         key: next((name for name in found if re.match(usual, name, re.IGNORECASE)), None)
         for key, usual in USUAL.items()

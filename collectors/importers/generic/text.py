@@ -57,15 +57,15 @@ def read_texts(path: Path, header: TextHeader, columns: Sequence[str]) -> pl.Dat
     """Return `columns` as String, rows in stored order, without lines that are empty in all of them.
 
     Fields beyond the header are ignored, missing ones are null. Memory is about four times the content. Raises
-    `TraceError` when the file cannot be read, holds more than `LIMIT_NBYTES` or is damaged.
+    `TraceError` when the file cannot be read, contains more than `LIMIT_NBYTES` or is damaged.
     """
     if len(set(header.columns)) < len(header.columns):
         twice = next(name for name in header.columns if header.columns.count(name) > 1)
         if twice in columns:
             raise TraceError(path, f"has two columns called {twice!r}", "rename one of them")
     content = read_bytes(path)
-    # By position: polars makes up names for columns without one, and for a name that comes twice. It must read the
-    # header, or it takes the number of columns from the line after it, which may be empty or longer.
+    # By position: polars makes up names for columns without one, and for a name that occurs twice. It must read the
+    # header, or it needs the number of columns from the line after it, which may be empty or longer.
     wanted = [name for name in header.columns if name in columns]
     with decoding(path):
         frame = pl.read_csv(

@@ -35,7 +35,7 @@ SIDES |= {"PtoP": ("p|peer", "p|peer"), "HtoH": ("h|host", "h|host")}
 def durations(values: pl.Series, unit: str, *, decimal_comma: bool = False) -> pl.Series:
     """Return times or durations in `unit` as Int64 nanoseconds, exact for texts; null for other values.
 
-    `decimal_comma` reads "1,5" as one and a half. Dates and durations that have a unit of their own are read in that.
+    `decimal_comma` reads "1,5" as one and a half. Dates and durations that have their own unit are read in that.
     """
     kind = values.dtype
     if isinstance(kind, pl.Datetime | pl.Duration):
@@ -113,7 +113,7 @@ def texts(values: pl.Series) -> pl.Series:
 
 
 def activities(words: pl.Series | None, names: pl.Series) -> pl.Series:
-    """Return the activity, host category or "annotation" of each row from its word, or else from its name."""
+    """Return the activity, host category or "annotation" of every row from its word, or else from its name."""
     name = pl.col("name")
     by_name = (
         pl.when(name.str.contains(NAMED_COPY))

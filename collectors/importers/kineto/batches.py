@@ -59,9 +59,8 @@ TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+("?)|[{}\[\],]', re.DOTALL)
 class EventBatch(Struct, frozen=True, eq=False):
     """Events in the order of the document. `consumed` counts the bytes used, `status` is why the batch ended there.
 
-    Either `rows` (of dtype `ROW`) holds all events, except that those of the rows `odd` are in `events`; or `rows` is
-    None and `events` holds all. An event is None if it is JSON but no event.
-    """
+    Either `rows` (of dtype `ROW`) contains all events, except that those of the rows `odd` are in `events`; or `rows`
+    is None and `events` contains all. An event is None if it is JSON but no event."""
 
     consumed: int
     status: int

@@ -103,7 +103,7 @@ def _read_versions(document: KinetoDocument, distributed: Mapping[str, Any]) -> 
 def _read_devices(properties: Any, versions: Mapping[str, Any]) -> pl.DataFrame:
     """Return the DEVICES table of the `deviceProperties` list; entries without a usable id are left out.
 
-    The `properties` of each contain the `versions` too.
+    The `properties` of every contain the `versions` too.
     """
     listed = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
     entries = [{**versions, **entry} for entry in listed]

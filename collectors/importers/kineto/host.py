@@ -102,14 +102,14 @@ def _find_operators(rows: dict[str, pl.DataFrame], order: pl.Series) -> Numbers:
 
 
 class _Operators(Struct, frozen=True):
-    """The operators that became rows: `at`, the position of each among its kind, and `event`, its row."""
+    """The operators that became rows: `at`, the position of every among its kind, and `event`, its row."""
 
     source: KinetoColumns
     at: Numbers
     event: Numbers
 
     def numbers(self, column: str) -> Numbers:
-        """Return the number of the text of each operator in a column; 0 for all where the column was not read."""
+        """Return the number of the text of every operator in a column; 0 for all where the column was not read."""
         columns = self.source.columns
         if not columns.has("op", column):
             return np.zeros(len(self.at), np.uint32)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.uint32]
 
 NONE, LEFT_OUT, FIRST = range(3)  # numbers: of no text, of one beyond the limit, of the first text; as in scan.c
-LIMIT_NBYTES = 256 * 1024**2  # of distinct texts, with what each takes beside its bytes
+LIMIT_NBYTES = 256 * 1024**2  # of distinct texts, with what each needs next to its bytes
 BESIDE_NBYTES = 100
 
 
@@ -59,7 +59,7 @@ class JsonTexts:
         return pl.Series([None] * FIRST + texts, dtype=pl.String)
 
     def convert(self, numbers: Numbers, convert: Callable[[bytes], Any], dtype: pl.DataType) -> pl.Series:
-        """Return what `convert` makes of each row's text, null for none; each distinct text is converted once."""
+        """Return what `convert` makes of every row's text, null for none; each distinct text is converted once."""
         used = np.zeros(len(self.numbers) + FIRST - 1, np.bool_)
         used[numbers] = True
         known = (None, None, *(text for text in self.numbers if text != b"null"))

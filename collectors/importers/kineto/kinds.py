@@ -46,7 +46,7 @@ FRAMEWORK_RANGE = (
 
 
 class KinetoKinds(dict[tuple[str, str], str]):
-    """Kinds by (phase, category), computed once for each pair that occurs."""
+    """Kinds by (phase, category), computed once for every pair that occurs."""
 
     def __missing__(self, key: tuple[str, str]) -> str:
         self[key] = _classify(*key)

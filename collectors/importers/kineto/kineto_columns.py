@@ -47,7 +47,7 @@ def name_traits(names: pl.Series) -> pl.DataFrame:
 
 
 def trait(values: pl.Series) -> pl.Expr:
-    """Return the value of each row's name, from `values` by name id."""
+    """Return the value of every row's name, from `values` by name id."""
     return pl.lit(values).gather(pl.col("name_id"))
 
 

@@ -1,9 +1,8 @@
 """The content of a Kineto JSON document as msgspec types; only the fields that the tables need are decoded.
 
 The values are typed `Any` on purpose: some writers write numbers, others texts, and the columns accept both. Decoding
-still fails for an event that is no object, has invalid `args`, or holds text that is no UTF-8: then `batches` decodes
-the events around it one by one.
-"""
+still fails for an event that is no object, has invalid `args`, or contains text that is no UTF-8: then `batches`
+decodes the events around it one by one."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ TEXT_OR_NOT_A_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|[-+]?(?:nan|inf(?:inity)
 SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..")
 ESCAPE_OR_BACKSLASH = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 CONTROL = re.compile(rb"[\x00-\x1f]")
-SPACED = bytes([32] * 32) + bytes(range(32, 256))  # a space for each control character
+SPACED = bytes([32] * 32) + bytes(range(32, 256))  # a space for every control character
 SPACE = re.compile(rb"[ \t\r\n]*")
 NEAR_NBYTES = 16  # from the position in msgspec's error to the start of the faulty value
 POSITION = re.compile(r"\(byte (\d+)\)")
@@ -136,7 +135,7 @@ def decode_document(content: bytes, path: Path, hole: tuple[int, int] = (0, 0)) 
 
 
 def find_fault(content: bytes) -> int | None:
-    """Return the byte at which `content` stops being one JSON value, 0 if that is not known; None if it is one."""
+    """Return the byte at which `content` stops being one JSON value, 0 if that is unknown; None if it is one."""
     try:
         msgspec.json.decode(content, type=Raw)
     except UNDECODABLE as error:

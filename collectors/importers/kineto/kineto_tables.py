@@ -118,7 +118,7 @@ def collectives(source: KinetoColumns, device: pl.DataFrame) -> pl.DataFrame:
 
 
 def _kernel_rows(device: pl.DataFrame) -> pl.DataFrame:
-    """Return `event`, the row of each kernel in `device`, with its `position` among the kernels and `correlation`."""
+    """Return `event`, the row of every kernel in `device`, with its `position` among the kernels and `correlation`."""
     rows = device.select("activity", "correlation", pl.col("position").cast(pl.Int64)).with_row_index("event")
     return rows.filter(pl.col("activity") == "kernel")
 
@@ -126,7 +126,7 @@ def _kernel_rows(device: pl.DataFrame) -> pl.DataFrame:
 def shapes(source: KinetoColumns, device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return LAUNCH_SHAPES of the rows of `device_rows`; `calls` are the host's rows with their `name`.
 
-    The grid of a call that takes its grid in threads stands in the file as the call got it.
+    The grid of a call that takes its grid in threads is in the file as the call got it.
     """
     if "grid" not in device.columns:
         return empty_table(LAUNCH_SHAPES)

@@ -1,4 +1,4 @@
-"""What the texts of Kineto events mean: the kind of each event, and the id of its name."""
+"""What the texts of Kineto events mean: the kind of every event, and the id of its name."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class NativeReader:
             raise MemoryError
         self.decoder = EventDecoder(texts=bool(wanted))
         self.rows = np.empty(CAPACITY, ROW)
-        self.used = [0, 0, 0]  # bytes of the texts of each kind that have been copied
+        self.used = [0, 0, 0]  # bytes of the texts of every kind that have been copied
         self.keys: list[bytes] = []
         self.names: list[bytes] = []
         self.json: list[bytes] = []

@@ -101,10 +101,9 @@ COLLECTIVE: Extra = {
 class EventColumns:
     """Collects batches of events into columns by kind.
 
-    `heights` counts the events of each kind, `read` all events, `tally` those of kinds that no table holds, `foreign`
-    those of other accelerators by category, `left_out` the texts beyond the limit of `json`. With `shapes` there are
-    the columns of operands and launch shapes, with `details` that of call stacks: numbers of `json`.
-    """
+    `heights` counts the events of every kind, `read` all events, `tally` those of kinds that no table holds,
+    `foreign` those of other accelerators by category, `left_out` the texts beyond the limit of `json`. With `shapes`
+    there are the columns of operands and launch shapes, with `details` that of call stacks: numbers of `json`."""
 
     def __init__(self, *, details: bool = False, shapes: bool = True) -> None:
         self.read = 0
@@ -160,7 +159,7 @@ class EventColumns:
             self.store(kind, column, self.number_texts(rows, where, events, place))
 
     def number_texts(self, rows: Array, where: Array, events: list[Any], place: str) -> Array:
-        """Return the number of each row's text, of the `events` at `where` as they state it."""
+        """Return the number of every row's text, of the `events` at `where` as they state it."""
         numbers: Array = self.json.of_reader[rows["json"][:, JSON_TEXTS.index(place)]]
         if events:
             texts = map(attrgetter(place), events)
@@ -176,7 +175,7 @@ class EventColumns:
             self.foreign.update(event.cat for event in events)
 
     def add_extra(self, kind: str, where: Array, events: list[KinetoEvent]) -> None:
-        """Store the fields that only a few `events` of a kind have, with the position of each among its kind."""
+        """Store the fields that only a few `events` of a kind have, with the position of every among its kind."""
         columns = COLLECTIVE if kind == "kernel" else {}
         args = [event.args for event in events]
         found = {name: convert([*map(attrgetter(place), args)]) for name, (place, convert) in columns.items()}

@@ -1,6 +1,6 @@
 """A Kineto document read from start to end, a piece at a time: its events go to `EventColumns`, the rest is kept.
 
-Memory depends on the columns and not on the text, of which it holds a piece, the event cut off at its end, and the
+Memory depends on the columns and not on the text, of which it contains a piece, the event cut off at its end, and the
 header.
 """
 
@@ -80,7 +80,7 @@ def read_events(path: Path, *, details: bool, shapes: bool) -> tuple[KinetoDocum
 def _find_opening(window: TextWindow) -> bytes | None:
     """Return the text up to the bracket that opens the events, and move the window behind it.
 
-    Returns None if the document has no such place: then the window holds the whole document.
+    Returns None if the document has no such place: then the window contains the whole document.
     """
     searched = tried = 0
     while window.more():
@@ -129,7 +129,7 @@ def _damaged(window: TextWindow, at: int) -> TraceError:
 
 
 def _check_length(path: Path, events: int, nbytes: int) -> None:
-    """Raise `TraceError` when `nbytes` are too few for so many `events`."""
+    """Raise `TraceError` when `nbytes` are too few for this many `events`."""
     if events > MANY_EVENTS and nbytes < SHORTEST_NBYTES * events:
         problem = f"is no Kineto trace: its first {events} events take {nbytes} bytes, which is too little"
         raise TraceError(path, problem, ADVICE)

@@ -57,7 +57,7 @@ class Nsys:
         return head.startswith(REPORT_MAGIC) or path.suffix in NSYS_REPORTS
 
     def covers(self, path: Path) -> Iterator[Path]:
-        """Yield the raw report beside the database `path` that it was exported from, found by its name."""
+        """Yield the raw report next to the database `path` that it was exported from, found by its name."""
         if path.suffix not in NSYS_REPORTS:
             stem = path.name.partition(".sqlite")[0] if ".sqlite" in path.name else path.stem
             yield from (path.with_name(stem + suffix) for suffix in NSYS_REPORTS if stem)
@@ -103,7 +103,7 @@ def is_nsys(tables: Iterable[str]) -> bool:
 
 
 def _read_database(path: Path, shown: Path, *, details: bool, shapes: bool) -> Trace:
-    """Return the capture in the database `path`, which the user knows as `shown`."""
+    """Return the capture in the database `path`, which the user has as `shown`."""
     try:
         with open_database(path) as database:
             if not is_nsys(database.tables):

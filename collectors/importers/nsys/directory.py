@@ -1,7 +1,7 @@
 """Nsight Systems directories: what `nsys export --type parquetdir` and `--type arrowdir` write, one file per table.
 
 The tables and columns are those of the SQLite export, and the same code makes a trace of them. Names are ids into
-`StringIds`; where a column holds the names themselves, the names get new ids.
+`StringIds`; where a column contains the names themselves, the names get new ids.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class NsysDirectory:
     def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the capture in the directory `path`, with clock "session" and format "nsys".
 
-        Only the columns that are needed are read; they take at most `LIMIT_NBYTES` for each table. Raises `TraceError`
+        Only the columns that are needed are read; they need at most `LIMIT_NBYTES` for every table. Raises `TraceError`
         when a table cannot be read, is damaged, or is a link that leads out of the directory, and for a single table.
         """
         if not path.is_dir():
@@ -144,7 +144,7 @@ class _NsysDirectoryTables:
         return STRINGS in self.tables and "id" in self.file(STRINGS).schema
 
     def _ids(self, values: pl.Series) -> pl.Series:
-        """Return the integers of a column, or the ids of its names if it holds names."""
+        """Return the integers of a column, or the ids of its names if it contains names."""
         if values.name not in NAME_COLUMNS or not _is_text(values.dtype):
             return whole_numbers(values)
         ids = {name: OWN_IDS + at for name, at in self.own_names.items()}
@@ -152,7 +152,7 @@ class _NsysDirectoryTables:
 
 
 def _is_text(kind: pl.DataType) -> bool:
-    """Return whether a column of type `kind` holds texts."""
+    """Return whether a column of type `kind` contains texts."""
     return isinstance(kind, pl.String | pl.Categorical | pl.Enum)
 
 
@@ -166,7 +166,7 @@ def _table_files(path: Path) -> Iterator[Path]:
 def _find_tables(path: Path) -> dict[str, Path]:
     """Return the files of the directory `path` by table.
 
-    Raises `TraceError` when it cannot be listed, or when a table lies elsewhere or comes twice.
+    Raises `TraceError` when it cannot be listed, or when a table is elsewhere or occurs twice.
     """
     try:
         root = path.resolve()

@@ -1,6 +1,6 @@
 """Raw Nsight Systems reports (.nsys-rep, .qdrep), made into a database by the user's own `nsys`.
 
-Their format is private to each release of nsys and an older release refuses newer reports, so only `nsys` can read it.
+Their format is private to every release of nsys and an older release refuses newer reports, so only `nsys` can read it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUOTE_LENGTH = 300
 def exported_database(report: Path) -> Iterator[Path]:
     """Export `report` with the `nsys` on PATH and yield the SQLite file, which is removed afterwards.
 
-    Raises `TraceError` when there is no `nsys`, or when it fails or takes more than `TIMEOUT_S` seconds.
+    Raises `TraceError` when there is no `nsys`, or when it fails or uses more than `TIMEOUT_S` seconds.
     """
     nsys = shutil.which("nsys")
     if nsys is None:

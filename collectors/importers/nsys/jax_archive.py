@@ -1,8 +1,8 @@
 """nsys-jax: the zip that NVIDIA's JAX-Toolbox makes from a capture, or the directory that it unpacks to.
 
-It holds no kernels: nsys' recipe has projected the NVTX ranges of XLA onto the GPU, so that work is known only as
+It contains no kernels: nsys' recipe has projected the NVTX ranges of XLA onto the GPU, so that work is known only as
 thunks (one HLO operation each) of modules. Innermost thunks become the device events, modules the annotations. The
-compiled programs in it say what each operation computes.
+compiled programs in it state what each operation computes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from deepprof.collectors.importers.nsys.jax_programs import PROGRAMS, attach_ope
 from deepprof.collectors.trace import DEVICES, Trace
 
 FOLDER = "nvtx_gpu_proj_trace"
-# nsys-jax-combine makes a directory of the same name, with one file of each report.
+# nsys-jax-combine makes a directory of the same name, with one file of every report.
 RANGES = re.compile(rf"(?:.*/)?{FOLDER}/trace\.parquet(?:/[^/]+)?")
 THREADS = re.compile(r"(?:.*/)?thread-metadata\.parquet(?:/[^/]+)?")
 TARGETS = re.compile(r"(?:.*/)?[^/]+\.gpu_target_config\.pbtxt(?:\.xz)?")
@@ -56,9 +56,9 @@ class NsysJax:
     def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the ranges in `path` with clock "session", devices numbered as in the job.
 
-        With `details`, also for which lines of Python the operations were made. Each table takes at most `LIMIT_NBYTES`
+        With `details`, also for which lines of Python the operations were made. Each table uses at most `LIMIT_NBYTES`
         of memory, and as much disk if it is in an archive. Raises `TraceError` when `path` cannot be read, is damaged,
-        or holds no ranges.
+        or contains no ranges.
         """
         with _open_bundle(path) as files:
             tables = [files[name]() for name in sorted(files) if RANGES.fullmatch(name)]
@@ -103,7 +103,7 @@ def _is_wanted(name: str) -> bool:
 
 
 def _make_trace(path: Path, tables: list[Path], threads: list[Path], files: Files, *, details: bool) -> Trace:
-    """Return the trace of the ranges in `tables`; the tables in `threads` contain the device of each thread."""
+    """Return the trace of the ranges in `tables`; the tables in `threads` contain the device of every thread."""
     tally = Tally()
     parts = [nsys_jax_ranges.read_ranges(FrameFile(table)) for table in tables]
     read = sum(part.height for part in parts)

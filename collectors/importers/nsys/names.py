@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 API_VERSION = re.compile(r"_v\d{4,5}$")  # cudaMalloc_v3020; the _v2 of cuMemAlloc_v2 is part of the name
 
-# CUPTI has an array and a unified-memory form of each direction; the direction is what matters here.
+# CUPTI has an array and a unified-memory form of every direction; the direction is what matters here.
 COPY_KIND_OF = {
     1: "HtoD",
     2: "DtoH",
@@ -47,7 +47,7 @@ SYNC_CALLS = (
 
 
 def read_strings(database: NsysDatabase) -> dict[int, str]:
-    """Return the texts of `StringIds` by id; the first one where an id comes twice."""
+    """Return the texts of `StringIds` by id; the first one where an id occurs twice."""
     ids = database.integers("StringIds", {"id": None})["id"].to_list()
     texts = database.texts("StringIds", "value").to_list()
     known = zip(reversed(ids), reversed(texts), strict=False)
@@ -95,6 +95,6 @@ def name_graph(graph: int | None, executable: int | None) -> str:
 
 
 def name_sync(sync_type: int | None, call: str | None) -> str:
-    """Return the name of a synchronization from the runtime call that asked for it, or else from its type."""
+    """Return the name of a synchronization from the runtime call that requested it, or else from its type."""
     asked = (name for part, name in SYNC_CALLS if call is not None and part in call)
     return next(asked, SYNC_TYPES.get(sync_type or 0, "Sync"))

@@ -38,7 +38,7 @@ PROPERTIES = (
 
 
 def read_devices(database: NsysDatabase) -> pl.DataFrame:
-    """Return the GPUs of `TARGET_INFO_GPU` as DEVICES, one for each device number."""
+    """Return the GPUs of `TARGET_INFO_GPU` as DEVICES, one for every device number."""
     table = "TARGET_INFO_GPU"
     columns = dict.fromkeys(("cuDevice", "id", "totalMemory", "smCount", *PROPERTIES))
     rows = database.integers(table, columns).with_columns(database.texts(table, "name"))

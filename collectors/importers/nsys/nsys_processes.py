@@ -84,7 +84,7 @@ class _Identities:
 
 
 def _read_identities(database: NsysDatabase) -> _Identities:
-    """Return the identities of the devices that CUDA counts in each process.
+    """Return the identities of the devices that CUDA counts in every process.
 
     A process sees the devices that CUDA_VISIBLE_DEVICES leaves it, so device 0 of two processes may be different GPUs.
     """

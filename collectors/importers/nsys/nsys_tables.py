@@ -46,7 +46,7 @@ NVTX_RANGES, NVTX_MARKS, NVTX_DOMAIN = (59, 60, 70, 71), (34, 65), 75  # 65, 70,
 TIME_LIMIT_NS = 2**61  # 73 years: keeps every difference of two times inside int64
 NO_STREAM = 2**32 - 1  # CUPTI's value for "no stream"
 SCOPE = 2**40  # correlation ids are 32 bits wide, and each process counts its own
-# The call stacks of runtime calls and operating system calls, a row for each frame.
+# The call stacks of runtime calls and operating system calls, a row for every frame.
 CHAINS = {"CUPTI_ACTIVITY_KIND_RUNTIME": "CUDA_CALLCHAINS", "OSRT_API": "OSRT_CALLCHAINS"}
 FRAME = ("symbol", "module", "unresolved")
 NAMES = ("symbol", "module")
@@ -62,7 +62,7 @@ COLUMNS = dict.fromkeys(("start", "globalPid", "deviceId", "address", "bytes", "
 class NsysTables(Struct, frozen=True, eq=False):
     """A database, its texts by id, and the names, counts and STACKS of the rows read from it so far.
 
-    `shapes` asks for launch shapes too, `details` for call stacks.
+    `shapes` requests launch shapes too, `details` for call stacks.
     """
 
     database: NsysDatabase
@@ -152,7 +152,7 @@ def _read_memsets(source: NsysTables) -> pl.DataFrame:
 
 
 def _read_graphs(source: NsysTables) -> pl.DataFrame:
-    """Return the launches of whole graphs, which a capture in graph mode holds in place of their kernels."""
+    """Return the launches of whole graphs, which a capture in graph mode contains in place of their kernels."""
     rows = source.rows(GRAPHS, {**DEVICE_COLUMNS, "graphId": None, "graphExecId": None})
     rows = source.placed(rows)
     return label(rows, source.names, ("graphId", "graphExecId"), nsys_names.name_graph, "")

@@ -51,13 +51,13 @@ class Nvprof:
         return head.startswith(SQLITE_MAGIC) and is_nvprof(list_tables(head, path))
 
     def covers(self, path: Path) -> tuple[Path, ...]:
-        """Return the tables of pyprof and summaries that lie beside the database they were made from."""
+        """Return the tables of pyprof and summaries that are next to the database they were made from."""
         return list_others(path)
 
     def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the profile in `path`, with clock "unix" ("session" where its times do not count from 1970).
 
-        Memory: about 300 bytes for each row of the file. Raises `TraceError` when the file cannot be read, is damaged
+        Memory: about 300 bytes for every row of the file. Raises `TraceError` when the file cannot be read, is damaged
         or is no profile.
         """
         with open_database(path) as database:
@@ -96,7 +96,7 @@ def _make_trace(database: SqliteDatabase, path: Path) -> Trace:
 
 
 def _read_devices(source: NvprofTables) -> pl.DataFrame:
-    """Return the GPUs of the profile as DEVICES, one for each device number."""
+    """Return the GPUs of the profile as DEVICES, one for every device number."""
     names = ("id", "globalMemorySize", "numMultiprocessors", *PROPERTIES)
     rows = source.database.integers(f"{ACTIVITY}DEVICE", dict.fromkeys((*names, "name")))
     rows = rows.rename({"name": "text"}).filter(pl.col("id").is_between(0, 2**16 - 1))

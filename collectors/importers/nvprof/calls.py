@@ -1,4 +1,4 @@
-"""Names of the CUDA calls that nvprof's database holds as numbers: CUPTI's callback ids.
+"""Names of the CUDA calls that nvprof's database contains as numbers: CUPTI's callback ids.
 
 CUPTI never reuses a number, so that one table serves every release. A number that is not here becomes "runtime call
 123".

@@ -54,7 +54,7 @@ OTHERS = {
 }
 PIECE_NBYTES = 4 * 1024**2  # is parsed at once, into some 20 times as much memory
 LINE_LIMIT = PIECE_NBYTES
-COLUMN_LIMIT = 1000  # nvprof has 25, and one for each metric
+COLUMN_LIMIT = 1000  # nvprof has 25, and one for every metric
 TABLE_LIMIT = 10_000  # one process has one or two
 QUOTES = 5
 SIBLINGS = 1000
@@ -71,14 +71,14 @@ class NvprofCsv:
         return kind_of_text(head) is not None
 
     def covers(self, path: Path) -> tuple[Path, ...]:
-        """Return the files beside `path` that describe a profile and are no trace."""
+        """Return the files next to `path` that describe a profile and are no trace."""
         return list_others(path)
 
     def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`, with clock "session"; times are as precise as nvprof printed them.
 
         Memory: about the size of the file for the columns that are kept, twice that at the end, and some 100 MB while
-        it is read. Raises `TraceError` when the file cannot be read or holds no trace.
+        it is read. Raises `TraceError` when the file cannot be read or contains no trace.
         """
         kind = kind_of_text(read_head(path))
         if kind is not None and kind not in ("trace", "banner"):
@@ -103,7 +103,7 @@ def _describe_other(head: bytes) -> bool:
 
 
 def list_others(path: Path) -> tuple[Path, ...]:
-    """Return the CSV files beside `path` that `_describe_other` recognises."""
+    """Return the CSV files next to `path` that `_describe_other` recognises."""
     try:
         return tuple(other for other in _others_in(path.parent, path.parent.stat().st_mtime_ns) if other != path)
     except OSError:
@@ -223,7 +223,7 @@ class _NvprofCsvReader(Struct):
         self.processes.setdefault(self.process, NvprofCsvProcess())
 
     def read_units(self, line: bytes, header: NvprofCsvHeader) -> dict[str, str]:
-        """Return the unit in `line` of each column of `header`."""
+        """Return the unit in `line` of every column of `header`."""
         units = dict(zip(header.columns, split_fields(line, header.separator), strict=False))
         if any(units.get(column) not in TIME_UNITS for column in ("start", "duration")):
             problem = "does not say in which units its times are: the line below the header should"

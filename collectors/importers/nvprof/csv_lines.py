@@ -19,7 +19,7 @@ Bytes = npt.NDArray[np.uint8]
 class NvprofCsvLines(Struct, frozen=True, eq=False):
     """Lines split at their separators: `fields` has a String column per column of the header, in the same order.
 
-    `separators` is the number of separators in each line, `closed` whether its quotes are closed.
+    `separators` is the number of separators in every line, `closed` whether its quotes are closed.
     """
 
     fields: pl.DataFrame

@@ -61,7 +61,7 @@ class NvprofCsvProcess(Struct, eq=False):
     devices: dict[str, int] = field(default_factory=dict)  # number by name as written
 
     def place(self, texts: pl.Series) -> pl.Series:
-        """Return the device number of each text; a text without a number gets the next free one."""
+        """Return the device number of every text; a text without a number gets the next free one."""
         for text in texts.drop_nulls().unique(maintain_order=True):
             if text not in self.devices:
                 number = pl.Series([text]).str.extract(DEVICE, 2)[0]
@@ -141,7 +141,7 @@ def _labelled(rows: pl.DataFrame) -> list[pl.Series]:
 
 
 def _describe_names(names: pl.Series) -> pl.DataFrame:
-    """Return for each distinct name its `what`, null if the name alone does not show it, and its `copy_kind`."""
+    """Return for every distinct name its `what`, null if the name alone does not show it, and its `copy_kind`."""
     name = pl.col("name").fill_null("")
     what = (
         pl.when(name.str.contains(COPY))
@@ -163,7 +163,7 @@ def _describe_names(names: pl.Series) -> pl.DataFrame:
 
 
 def _kind_of_row() -> pl.Expr:
-    """Return the kind of each row: an activity, "page-fault", "mark", "call" or "other"."""
+    """Return the kind of every row: an activity, "page-fault", "mark", "call" or "other"."""
     on_grid, placed = pl.col("gridx").fill_null("") != "", pl.col("devicename").fill_null("") != ""
     unnamed = pl.when(placed).then(pl.lit("kernel")).otherwise(pl.lit("call"))
     return pl.when(on_grid).then(pl.lit("kernel")).otherwise(pl.coalesce("what", unnamed))

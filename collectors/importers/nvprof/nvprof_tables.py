@@ -70,7 +70,7 @@ class NvprofTables(Struct, frozen=True):
 
 
 def read_texts(source: NvprofTables) -> pl.DataFrame:
-    """Return `StringTable` as `id` and `name`, the first one where an id comes twice."""
+    """Return `StringTable` as `id` and `name`, the first one where an id occurs twice."""
     table = "StringTable"
     ids, texts = source.database.integers(table, {"_id_": None})["_id_"], source.database.texts(table, "value")
     if len(ids) != len(texts):

@@ -21,7 +21,7 @@ CREATE_TABLE = re.compile(rb'CREATE TABLE (?:IF NOT EXISTS )?["`]?(\w+)')
 def list_tables(head: bytes, path: Path) -> Iterable[str]:
     """Return the tables of the database `path`, or those in `head` and its log when it cannot be opened.
 
-    A compressed database is not unpacked for this: its first mebibyte holds the schema.
+    A compressed database is not unpacked for this: its first mebibyte contains the schema.
     """
     if is_packed(path):
         return _names_in(read_head(path, SCHEMA_NBYTES))
@@ -33,7 +33,7 @@ def list_tables(head: bytes, path: Path) -> Iterable[str]:
 
 
 def _names_in(content: bytes) -> list[str]:
-    """Return the names of the tables whose definitions `content` holds."""
+    """Return the names of the tables whose definitions `content` contains."""
     return [name.decode("ascii", "replace") for name in CREATE_TABLE.findall(content)]
 
 

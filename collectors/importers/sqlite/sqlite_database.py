@@ -103,7 +103,7 @@ class SqliteDatabase:
         return pl.Series(column, [None if value is None else lenient(value) for value in values], dtype=pl.String)
 
     def blobs(self, table: str, column: str) -> pl.Series:
-        """Return `column` of `table` as Binary, rows in stored order; null where it holds no bytes or is absent."""
+        """Return `column` of `table` as Binary, rows in stored order; null where it contains no bytes or is absent."""
         if column not in self.columns(table):
             return pl.Series(column, [None] * self.count(table), dtype=pl.Binary)
         values = self._values(f"SELECT {quoted(column)} FROM {quoted(table)} NOT INDEXED")  # noqa: S608
@@ -194,10 +194,10 @@ class SqliteDatabase:
 
 @contextmanager
 def open_database(path: Path) -> Iterator[SqliteDatabase]:
-    """Open the SQLite database `path` read-only, without the files beside it; a compressed one is unpacked first.
+    """Open the SQLite database `path` read-only, without the files next to it; a compressed one is unpacked first.
 
     Raises `TraceError` when it is no database, when it is too large unpacked (`files.LIMIT_NBYTES`), or when there are
-    pages beside it that its writer has not yet written back.
+    pages next to it that its writer has not yet written back.
     """
     if not is_packed(path):
         with _open_plain(path) as database:
@@ -218,7 +218,7 @@ def open_database(path: Path) -> Iterator[SqliteDatabase]:
 def _open_plain(path: Path) -> Iterator[SqliteDatabase]:
     """Open a database that is not compressed.
 
-    Raises `TraceError` when it is no database, or when there are pages beside it that its writer has not yet written
+    Raises `TraceError` when it is no database, or when there are pages next to it that its writer has not yet written
     back.
     """
     try:
@@ -230,7 +230,7 @@ def _open_plain(path: Path) -> Iterator[SqliteDatabase]:
         advice = "close the program that writes it, or export it again"
         raise TraceError(path, f"has uncommitted pages beside it ({beside.name})", advice)
     with reading(path):
-        # immutable: no lock, no journal, no -wal or -shm beside a file that is not ours
+        # immutable: no lock, no journal, no -wal or -shm next to a file that is not ours
         uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
         connection = sqlite3.connect(uri, uri=True)
     try:
@@ -243,13 +243,13 @@ def _open_plain(path: Path) -> Iterator[SqliteDatabase]:
 
 def _uncommitted(path: Path) -> Path | None:
     """Return the write-ahead log or hot journal, if any, without which the database `path` must not be read."""
-    real = os.path.realpath(path)  # where SQLite looks for it
+    real = os.path.realpath(path)  # where SQLite searches for it
     beside = [Path(f"{name}{suffix}") for name in (path, real) for suffix in SIDE_SUFFIXES]
     return next((side for side in beside if side.is_file() and _holds_pages(side)), None)
 
 
 def _holds_pages(side: Path) -> bool:
-    """Return whether the side file `side` holds pages: a finished journal is empty or starts with zeros."""
+    """Return whether the side file `side` contains pages: a finished journal is empty or starts with zeros."""
     with side.open("rb") as file:
         return file.read(1) not in FINISHED
 

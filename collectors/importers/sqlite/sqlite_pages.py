@@ -1,4 +1,4 @@
-"""Integer columns straight from the pages of an SQLite file, for tables too long to make a Python tuple of each row.
+"""Integer columns straight from the pages of an SQLite file, for tables too long to make a Python tuple of every row.
 
 A compiled loop (`sqlite_pages.c`) reads the leaf pages; this module finds the pages of a table by going down its tree.
 An unusual table or page is refused: the caller then uses SQLite, which returns the same values or reports the damage.
@@ -63,7 +63,7 @@ class StoredColumn(Struct, frozen=True):
 
 
 class PageFile(Struct, frozen=True):
-    """An open SQLite file of `count` pages; its header states `page_size` and the `usable` bytes of each page."""
+    """An open SQLite file of `count` pages; its header states `page_size` and the `usable` bytes of every page."""
 
     file: FileIO
     page_size: int
@@ -85,7 +85,7 @@ class PageFile(Struct, frozen=True):
 
     def read(self, first: int, count: int) -> Bytes:
         """Return the bytes of `count` pages from page `first` on; pages are numbered from 1."""
-        if first < 2 or first + count - 1 > self.count:  # page 1 holds the schema
+        if first < 2 or first + count - 1 > self.count:  # page 1 contains the schema
             raise UnsuitableTableError("a page that is not there")
         pages = np.empty(count * self.page_size, np.uint8)
         self.file.seek((first - 1) * self.page_size)
@@ -115,7 +115,7 @@ def load(path: Path) -> ctypes.CDLL | None:
 def read_integers(pages: PageFile, root: int, columns: Sequence[StoredColumn]) -> list[Int64s]:
     """Return `columns` of the table whose tree starts at page `root`, `MISSING` for values that are no integers.
 
-    Takes eight bytes per value and a megabyte. Raises `UnsuitableTableError` if SQLite has to read the table, as is
+    Uses eight bytes per value and a megabyte. Raises `UnsuitableTableError` if SQLite has to read the table, as is
     always so without the compiled library.
     """
     native = library()
@@ -147,7 +147,7 @@ def _counted(native: ctypes.CDLL, batch: Bytes, geometry: tuple[int, int]) -> in
 
 
 def _lay_out(columns: Sequence[StoredColumn]) -> tuple[npt.NDArray[np.int32], Bytes]:
-    """Return the output of each position of a record, -1 for none, and the kind of each output."""
+    """Return the output of every position of a record, -1 for none, and the kind of every output."""
     places = np.full(max(column.position for column in columns) + 1, -1, np.int32)
     for place, column in enumerate(columns):
         places[column.position] = place

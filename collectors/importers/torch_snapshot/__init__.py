@@ -73,9 +73,8 @@ class TorchSnapshot:
     def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`; raises `TraceError`.
 
-        Takes the content of the file, what `unpickling.read_items` or `read_json` states, and some 200 bytes for each
-        entry.
-        """
+        Takes the content of the file, what `unpickling.read_items` or `read_json` states, and some 200 bytes for every
+        entry."""
         parts, tally = _read_parts(path, read_bytes(path), details=details), Tally()
         history = follow(parts, tally)
         ranges, names = pair_annotations(parts.annotations, tally)

@@ -13,10 +13,10 @@ SIGNS = {"alloc": 1, "free_completed": -1}
 SEGMENT_SIGNS = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 IN_PIECES = ("segment_map", "segment_unmap")  # of segments that grow: taken and given back page by page
 REQUESTED = "free_requested"
-MARKS = ("snapshot", "workspace_snapshot")  # entries that say only that a snapshot was made
+MARKS = ("snapshot", "workspace_snapshot")  # entries that state only that a snapshot was made
 KNOWN = (*SIGNS, *SEGMENT_SIGNS, REQUESTED, FAILED, *MARKS)
 DEVICES = 2**16
-ASKED_NBYTES_LIMIT = 2**60  # of an allocation that failed: torch refuses more before it looks for room
+ASKED_NBYTES_LIMIT = 2**60  # of an allocation that failed: torch refuses more before it searches for room
 PLACE = ("device", "addr")
 COMPLETED_AT_ONCE = (
     (pl.col("action") == REQUESTED)
@@ -28,7 +28,7 @@ MICROSECOND = 1_000
 
 
 class AllocatorHistory(Struct, frozen=True, eq=False):
-    """`memory` and `segments`: a row for each change, with device, addr, nbytes (signed), stream, stack and time_ns.
+    """`memory` and `segments`: a row for every change, with device, addr, nbytes (signed), stream, stack and time_ns.
 
     `memory` also has what is in use and reserved on its device after the change; `failed` are the allocations for which
     there was no room. `begin_ns` is the time of the first entry, `before` counts the rows of both, and `before_nbytes`
@@ -72,7 +72,7 @@ def follow(tables: SnapshotTables, tally: Tally) -> AllocatorHistory:
 def _with_times(entries: pl.DataFrame, *, timed: bool) -> pl.DataFrame:
     """Return the entries, numbered in `order`, with `time_ns`: their own, else their number.
 
-    An entry without a time has that of the one before it on its device; no time lies before an earlier entry's.
+    An entry without a time has that of the one before it on its device; no time is before an earlier entry's.
     """
     limit = TIME_LIMIT_NS // MICROSECOND
     known = pl.when(pl.col("time_us").is_between(-limit, limit)).then(pl.col("time_us") * MICROSECOND)
@@ -83,7 +83,7 @@ def _with_times(entries: pl.DataFrame, *, timed: bool) -> pl.DataFrame:
 
 
 def _sound(entries: pl.DataFrame, tally: Tally) -> pl.DataFrame:
-    """Return the entries that say what happened to which memory; the others are counted."""
+    """Return the entries that state what happened to which memory; the others are counted."""
     entries = tally.keep(entries, pl.col("action").is_not_null(), "invalid")
     entries = tally.keep(entries, ~pl.col("action").is_in(MARKS), "snapshot")
     entries = tally.keep(entries, pl.col("action").is_in(KNOWN), "other-action")
@@ -129,7 +129,7 @@ def _with_following(rows: pl.DataFrame) -> pl.DataFrame:
 def _memory_before(changes: pl.DataFrame, blocks: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     """Return what was in use when the history began: what is in use at its end, less what the history changed.
 
-    A place that the history says more of than is in use at its end is flagged as `unbalanced`.
+    A place that the history states more of than is in use at its end is flagged as `unbalanced`.
     """
     at_end = blocks.group_by(PLACE, maintain_order=True).agg(
         pl.col("nbytes").sum().alias("at_end"), pl.col("stream", "stack").first().name.suffix("_at_end")

@@ -1,4 +1,4 @@
-"""What the two readers of pickles return: what lies in dictionaries and lists as tables, and how the reading ended."""
+"""What the two readers of pickles return: what is in dictionaries and lists as tables, and how the reading ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PickleStatus(IntEnum):
 
 
 class ValueKind(IntEnum):
-    """What an item is; OTHER is everything that no snapshot says anything by. ESCAPED is a text of protocol 0."""
+    """What an item is; OTHER is everything that no snapshot states anything by. ESCAPED is a text of protocol 0."""
 
     OTHER = 0
     INTEGER = 1
@@ -33,7 +33,7 @@ class ValueKind(IntEnum):
     ESCAPED = 5
 
 
-# What lies in a dictionary: `number` is an integer, the number of a container, or where a text of `length` bytes
+# What is in a dictionary: `number` is an integer, the number of a container, or where a text of `length` bytes
 # begins; `owner` is the number of the dictionary, `key` the place of the key among the wanted ones.
 ITEM = np.dtype(
     {
@@ -50,7 +50,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class PickledItems(Struct, frozen=True, eq=False):
-    """What lies in dictionaries (ITEM) and in lists (FILL), column by column, in the order in which it was stored.
+    """What is in dictionaries (ITEM) and in lists (FILL), column by column, in the order in which it was stored.
 
     Lists are filled with runs: `members` are the numbers of the containers in them, NO_CONTAINER for other things, and
     `run_ends` is where each run ends. Lists of equal members share their runs, as a rule. `kinds` are those of the
@@ -78,7 +78,7 @@ class PickledItems(Struct, frozen=True, eq=False):
 
 
 def split_columns(rows: npt.NDArray[Any]) -> ItemColumns:
-    """Return a copy of each column of rows of ITEM or FILL."""
+    """Return a copy of every column of rows of ITEM or FILL."""
     return {name: rows[name].copy() for name in rows.dtype.names or ()}
 
 

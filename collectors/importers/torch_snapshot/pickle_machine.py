@@ -170,7 +170,7 @@ class _PickleMachine:
         return self.marks[-1] if self.marks else 0
 
     def need(self, values: int) -> None:
-        """Raise `_RefusedError` unless so many values lie above the last mark."""
+        """Raise `_RefusedError` unless this many values are above the last mark."""
         if len(self.stack) - self.floor() < values:
             raise _RefusedError(PickleStatus.MALFORMED)
 
@@ -196,12 +196,12 @@ class _PickleMachine:
         del self.stack[self.pop_mark() :]
 
     def drop(self, values: int) -> None:
-        """Take so many values."""
+        """Take this many values."""
         self.need(values)
         del self.stack[len(self.stack) - values :]
 
     def make_tuple(self, values: int) -> None:
-        """Put a tuple of so many values in their place: it is nothing that anybody asks for."""
+        """Put a tuple of this many values in their place: it is nothing that anybody requests."""
         self.drop(values)
         self.push(NOTHING)
 
@@ -343,7 +343,7 @@ class _PickleMachine:
             self.items.append((value.number, owner, value.length, key.key, value.kind))
 
     def store_members(self, owner: int, values: list[_Value]) -> None:
-        """Add what lies in a list."""
+        """Add what is in a list."""
         if not values:
             return
         self.listed += len(values)

@@ -24,13 +24,13 @@ class SnapshotItems:
         self.rows = dict(zip(keys, np.split(by_key, ends[:-1]), strict=True))
 
     def find(self, key: str, dicts: Int64s) -> Int64s:
-        """Return for each dictionary the row of what it has under `key`; NONE for nothing."""
+        """Return for every dictionary the row of what it has under `key`; NONE for nothing."""
         rows, place = self.rows[key], np.full(len(self.found.kinds) + 1, NONE, np.int32)
         place[self.found.items["owner"][rows]] = rows
         return place[dicts].astype(np.int64)
 
     def values(self, key: str, dicts: Int64s, *kinds: ValueKind) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-        """Return for each dictionary the row of what it has under `key`, and whether it is of one of the `kinds`."""
+        """Return for every dictionary the row of what it has under `key`, and whether it is of one of the `kinds`."""
         if not len(dicts) or not len(self.rows[key]):
             return np.full(len(dicts), NONE), np.zeros(len(dicts), bool)
         rows = self.find(key, dicts)
@@ -41,18 +41,18 @@ class SnapshotItems:
         return rows, fits & (rows != NONE)
 
     def raw_numbers(self, key: str, dicts: Int64s) -> Int64s:
-        """Return for each dictionary the number of what it has under `key`, of whatever kind; NONE for nothing."""
+        """Return for every dictionary the number of what it has under `key`, of whatever kind; NONE for nothing."""
         rows, numbers = self.find(key, dicts), np.full(len(dicts), NONE)
         numbers[rows != NONE] = self.found.items["number"][rows[rows != NONE]]
         return numbers
 
     def integers(self, key: str, dicts: Int64s) -> pl.Series:
-        """Return for each dictionary the integer under `key` as Int64; null for none."""
+        """Return for every dictionary the integer under `key` as Int64; null for none."""
         rows, fits = self.values(key, dicts, ValueKind.INTEGER)
         return self.numbers(rows, fits)
 
     def containers(self, key: str, dicts: Int64s, kind: ValueKind) -> Int64s:
-        """Return for each dictionary the number of the list or dictionary under `key`; NONE for none."""
+        """Return for every dictionary the number of the list or dictionary under `key`; NONE for none."""
         return self.numbers(*self.values(key, dicts, kind)).fill_null(NONE).to_numpy()
 
     def numbers(self, rows: Int64s, fits: npt.NDArray[np.bool_]) -> pl.Series:
@@ -63,7 +63,7 @@ class SnapshotItems:
         return known if fits.all() else known.set(pl.Series(~fits, dtype=pl.Boolean), None)
 
     def texts(self, key: str, dicts: Int64s) -> pl.Series:
-        """Return for each dictionary the text under `key` as String, cut to `TEXT_NBYTES`; null for none."""
+        """Return for every dictionary the text under `key` as String, cut to `TEXT_NBYTES`; null for none."""
         rows, fits = self.values(key, dicts, ValueKind.TEXT, ValueKind.ESCAPED)
         _, first, inverse = np.unique(self.found.items["number"][rows[fits]], return_index=True, return_inverse=True)
         distinct = pl.Series([self.decode(row) for row in rows[fits][first].tolist()], dtype=pl.String)
@@ -83,7 +83,7 @@ class SnapshotItems:
         return data.decode("utf-8", "replace")
 
     def members(self, lists: Int64s) -> tuple[Int64s, Int64s]:
-        """Return of each list its place in `lists` and the number of a container in it, in order; NONE for others.
+        """Return of every list its place in `lists` and the number of a container in it, in order; NONE for others.
 
         `lists` are distinct.
         """
@@ -93,7 +93,7 @@ class SnapshotItems:
         return of[place], number
 
     def runs(self, lists: Int64s) -> tuple[Int64s, Int64s]:
-        """Return of each list its place in `lists` and each run that it was filled with, in order.
+        """Return of every list its place in `lists` and each run that it was filled with, in order.
 
         `lists` are distinct.
         """

@@ -110,9 +110,8 @@ class _FrameTexts(dict[bytes, int]):
 def read_json(path: Path, content: bytes | bytearray, *, details: bool) -> SnapshotTables:
     """Return the parts of the snapshot whose JSON is `content`, without `details` the call stacks of failures alone.
 
-    Raises `TraceError` for what is no snapshot. Takes about 400 bytes for each entry besides the content, and once more
-    the text of distinct lists of frames.
-    """
+    Raises `TraceError` for what is no snapshot. Uses about 400 bytes for every entry besides the content, and once
+    more the text of distinct lists of frames."""
     check_values(path, content)
     if content.count(b",") > MOST:
         raise TraceError(path, f"holds too much: more than {MOST} values", RECORD_LESS)
@@ -171,7 +170,7 @@ class _RowReader:
         return pl.DataFrame(columns)
 
     def number_frames(self, rows: Sequence[Any]) -> pl.Series:
-        """Return the number of each row's text of frames; without details null but for those of failures."""
+        """Return the number of every row's text of frames; without details null but for those of failures."""
         asked = (self.details or getattr(row, "action", None) == FAILED for row in rows)
         numbers = [self.frame_texts[bytes(row.frames)] if each else None for row, each in zip(rows, asked, strict=True)]
         return pl.Series(numbers, dtype=pl.Int64)

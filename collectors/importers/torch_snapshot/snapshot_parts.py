@@ -16,12 +16,12 @@ STATES_IN_USE = ("active_allocated", "active_pending_free", "active_awaiting_fre
 
 
 class SnapshotTables(Struct, frozen=True, eq=False):
-    """The parts of a snapshot; null where it does not say a value.
+    """The parts of a snapshot; null where it does not state a value.
 
     `entries` are those of all histories in their order: device, action, addr, size, stream, time_us, device_free and
     `stack`, a group of `stacks`. `segments` has device, address, nbytes and stream; `blocks` those of them in use, with
-    nbytes as it was asked for, and stack. `annotations` has name, stage, device and time_us. `odd` counts what is no
-    entry, segment, block or annotation although it stands in their place.
+    nbytes as it was requested, and stack. `annotations` has name, stage, device and time_us. `odd` counts what is no
+    entry, segment, block or annotation although it is in their place.
     """
 
     entries: pl.DataFrame
@@ -35,7 +35,7 @@ class SnapshotTables(Struct, frozen=True, eq=False):
 def find_blocks_in_use(blocks: pl.DataFrame, segments: pl.DataFrame, of: Int64s) -> pl.DataFrame:
     """Return the blocks in use, with the device and the stream of their segment, whose row `of` has for each.
 
-    A block without an address lies behind the one before it, as torch lists them.
+    A block without an address is behind the one before it, as torch lists them.
     """
     own = segments[of].select("device", "stream", base="address")
     rows = pl.concat([blocks, own], how="horizontal").with_columns(segment=pl.Series(of, dtype=pl.Int64))

@@ -20,7 +20,7 @@ UInt64s = npt.NDArray[np.uint64]
 
 
 class StackGroups(Struct, frozen=True, eq=False):
-    """Lists of equal frames are one group: `chains` has the `frame` at each `depth` (0 is innermost) of group `chain`.
+    """Lists of equal frames are one group: `chains` has the `frame` at every `depth` (0 is innermost) of group `chain`.
 
     `frames` has the text of each and whether it is Python's (`is_python`).
     """
@@ -82,7 +82,7 @@ def _rank(numbers: Int64s, below: int) -> tuple[Int64s, Int64s]:
 
 
 def _number_frames(items: SnapshotItems, dicts: Int64s) -> tuple[Int64s, pl.DataFrame]:
-    """Return the number of each frame, and what the numbers mean; none for more than `FRAMES` of them."""
+    """Return the number of every frame, and what the numbers mean; none for more than `FRAMES` of them."""
     distinct, place = _rank(dicts, len(items.found.kinds))
     line = items.integers("line", distinct).fill_null(0).to_numpy()
     places = np.stack([*(items.raw_numbers(key, distinct) for key in ("filename", "name")), line], axis=1)
@@ -96,9 +96,9 @@ def _number_frames(items: SnapshotItems, dicts: Int64s) -> tuple[Int64s, pl.Data
 
 
 def number_frames(rows: Sequence[tuple[str | None, str | None, int]]) -> tuple[Int64s, pl.DataFrame]:
-    """Return for each frame (name, file, line) its place among those of different texts, and these.
+    """Return for every frame (name, file, line) its place among those of different texts, and these.
 
-    torch writes a frame for each instruction of the native code, and texts of its own for each frame.
+    torch writes a frame for every instruction of the native code, and its own texts for every frame.
     """
     table = NameTable()
     ids = table.ids([name_frame(*row) for row in rows]).cast(pl.Int64).to_numpy()
@@ -110,8 +110,8 @@ def number_frames(rows: Sequence[tuple[str | None, str | None, int]]) -> tuple[I
 def _without_interpreter(chains: pl.DataFrame, is_python: pl.Series) -> pl.DataFrame:
     """Return the sorted `chains` without native frames between Python's where torch could not place these.
 
-    torch sets one function of Python at each native frame of the interpreter, and the others at the end. Since Python
-    3.11 one such frame runs many functions: then `main` lies outside of the process's `_start`, and what lies between
+    torch sets one function of Python at every native frame of the interpreter, and the others at the end. Since Python
+    3.11 one such frame runs many functions: then `main` is outside of the process's `_start`, and what is between
     is the interpreter, in the wrong places.
     """
     rows = chains.with_columns(is_python=is_python.gather(chains["frame"]))
@@ -121,16 +121,16 @@ def _without_interpreter(chains: pl.DataFrame, is_python: pl.Series) -> pl.DataF
 
 
 def _count_along(of: Int64s) -> Int64s:
-    """Return the place of each row in its list, of which `of` is the sorted number."""
+    """Return the place of every row in its list, of which `of` is the sorted number."""
     begins = np.flatnonzero(np.diff(of, prepend=-1))
     lengths = np.diff(begins, append=len(of))
     return np.arange(len(of)) - np.repeat(begins, lengths)
 
 
 def _group_lists(of: Int64s, member: Int64s, lists: int) -> tuple[Int64s, Int64s]:
-    """Return the first of the lists of equal members, and for each list its place among these.
+    """Return the first of the lists of equal members, and for every list its place among these.
 
-    `of` is the sorted number of the list of each member. Lists are compared by a sum of 64 bits.
+    `of` is the sorted number of the list of every member. Lists are compared by a sum of 64 bits.
     """
     sums = np.zeros(lists, np.uint64)
     if len(of):
@@ -145,7 +145,7 @@ def _group_lists(of: Int64s, member: Int64s, lists: int) -> tuple[Int64s, Int64s
 
 
 def _mix(frame: UInt64s, place: UInt64s) -> UInt64s:
-    """Return a number for each frame at its place in its list, as different ones as bits allow."""
+    """Return a number for every frame at its place in its list, as different ones as bits allow."""
     mixed = (frame + np.uint64(1)) * MIXERS[0] + place * MIXERS[1]
     mixed ^= mixed >> np.uint64(29)
     mixed *= MIXERS[1]

@@ -104,7 +104,7 @@ def _dicts_in(items: SnapshotItems, lists: Int64s) -> tuple[Int64s, int]:
 
 
 def _histories(path: Path, items: SnapshotItems, traces: Int64s) -> Int64s:
-    """Return the list of each device's history, by its number; NONE where there is none."""
+    """Return the list of every device's history, by its number; NONE where there is none."""
     _, numbers = items.members(traces)
     lists = np.where(items.of_kind(numbers, ValueKind.LIST), numbers, NONE)
     _refuse_shared(path, items, lists[lists != NONE], "histories of two devices")
@@ -112,7 +112,7 @@ def _histories(path: Path, items: SnapshotItems, traces: Int64s) -> Int64s:
 
 
 def _refuse_shared(path: Path, items: SnapshotItems, lists: Int64s, what: str) -> None:
-    """Raise `TraceError` where one list that is not empty stands in several places: it would be counted for each."""
+    """Raise `TraceError` where one list that is not empty is in several places: it would be counted for each."""
     numbers, counts = np.unique(lists, return_counts=True)
     if len(items.members(numbers[counts > 1])[0]):
         raise TraceError(path, f"is no sound snapshot: the {what} are one list", WRITE_AGAIN)

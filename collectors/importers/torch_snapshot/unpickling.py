@@ -67,10 +67,9 @@ def load(path: Path) -> ctypes.CDLL | None:
 def read_items(content: bytes | bytearray, keys: Sequence[str], most: int) -> PickledItems:
     """Return the items of the pickle in `content`, of dictionaries those with one of the `keys`.
 
-    Never raises for what the pickle holds. Takes 24 bytes for each item of a dictionary, 4 for each member of lists of
-    other members, 12 for each addition to a list, and 16 for each value that the pickle may refer to again, at most
-    `most` of each.
-    """
+    Never raises for what the pickle holds. Uses 24 bytes for every item of a dictionary, 4 for every member of
+    lists of other members, 12 for every addition to a list, and 16 for every value that the pickle may refer to again,
+    at most `most` of each."""
     found = library()
     return run_pickle(content, keys, most) if found is None else run_native(found, content, keys, most)
 

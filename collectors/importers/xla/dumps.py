@@ -1,7 +1,7 @@
 """Compiled programs that XLA wrote as text (`XLA_FLAGS=--xla_dump_to=DIR`), for profiles that do not hold them.
 
-A profile names the operations that ran, a program says for which line of Python each was made. The names of programs
-are not kept in a trace: an operation whose name stands for different places in several programs has none.
+A profile names the operations that ran, a program states for which line of Python each was made. The names of programs
+are not kept in a trace: an operation whose name represents different places in several programs has none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _DumpedProgram(Struct):
             self.numbers.setdefault(section, {})[int(found[1])] = given
 
     def write_stack(self, number: int) -> str:
-        """Return the frames at a place, the innermost first, as in `Trace.stacks`; empty if it is not known.
+        """Return the frames at a place, the innermost first, as in `Trace.stacks`; empty if it is unknown.
 
         XLA prints the numbers of outer frames one too high: the first frame, which is outermost, names itself.
         """
@@ -96,7 +96,7 @@ def _list_files(folder: Path) -> list[Path]:
 
 
 def _join_programs(files: Iterable[Path]) -> dict[str, str]:
-    """Return the frames of each operation by its name, without those that differ between programs."""
+    """Return the frames of every operation by its name, without those that differ between programs."""
     known, unsure = dict[str, str](), set[str]()
     for file in files:
         for name, text in _read_program(file):

@@ -306,7 +306,7 @@ class HloReader:
         return _HloOrigin(clean(op_name), source)
 
     def stack(self, number: int) -> str:
-        """Return the frames of Python at a place of the program, the innermost first; empty if it is not known."""
+        """Return the frames of Python at a place of the program, the innermost first; empty if it is unknown."""
         if number not in self.frames:
             found, nbytes, at = list[str](), 0, number
             while 0 < at <= len(self.index.stack_frames) and len(found) < CALLERS and nbytes < STACK_NBYTES:
@@ -317,7 +317,7 @@ class HloReader:
         return self.frames[number]
 
     def frame(self, location: int) -> str:
-        """Return one frame of Python, empty if its place is not known."""
+        """Return one frame of Python, empty if its place is unknown."""
         if not 0 < location <= len(self.index.file_locations):
             return ""
         place = self.index.file_locations[location - 1]

@@ -17,7 +17,7 @@ from deepprof.collectors.importers.xla.xplane_schema import XPlaneSchema
 
 Stats = Mapping[str, Any]
 
-TIMELINES = 200_000  # planes and lines: a profile has one for each thread and stream
+TIMELINES = 200_000  # planes and lines: a profile has one for every thread and stream
 NAMES = 4_000_000  # of events and of their values
 EVENT_NBYTES = 16 * 1024**2  # of one event with all its values
 MANY_PLANE_EVENTS = 1_000_000  # events: an average of fewer means nothing, and they fit anywhere
@@ -26,7 +26,7 @@ ADVICE = "give a file written by the profiler of JAX or TensorFlow"
 
 
 class XPlaneHeader(Struct, frozen=True):
-    """The header of a profile: its errors and warnings, hosts, and the stats of each plane by the plane's name."""
+    """The header of a profile: its errors and warnings, hosts, and the stats of every plane by the plane's name."""
 
     said: list[str]
     hostnames: list[str]
@@ -97,7 +97,7 @@ def _read_plane(reader: _XPlaneReader, start: int, end: int) -> tuple[str, Stats
 
 
 class _XPlaneKinds(dict[int, int]):
-    """The name id of each kind of event of a plane, looked up when first seen."""
+    """The name id of every kind of event of a plane, looked up when first seen."""
 
     def __init__(self, metadata: Mapping[int, Any], profile: Profile) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """The compiled programs in a profile: what operations compute, for which line of Python, in which name scopes.
 
-XLA keeps that of each instruction, and a fused one has that of one of its parts. Only the programs that ran are
+XLA keeps that of every instruction, and a fused one has that of one of its parts. Only the programs that ran are
 decoded (`hlo_reader`), instruction by instruction.
 """
 
@@ -32,7 +32,7 @@ Span = tuple[int, int]
 
 
 class HloPrograms(Struct):
-    """Where the compiled programs lie in a file, by name and number; `unread` counts those that could not be read."""
+    """Where the compiled programs are in a file, by name and number; `unread` counts those that could not be read."""
 
     content: bytearray
     schema: XPlaneSchema

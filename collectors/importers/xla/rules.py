@@ -2,7 +2,7 @@
 
 A device's streams hold the work that ran on it. Its other lines are derived from the streams and would count the work
 twice: `Steps` and `XLA Modules` become device annotations, the rest is dropped as `derived`. A TPU has no streams; its
-line `XLA Ops` holds its work.
+line `XLA Ops` contains its work.
 """
 
 from __future__ import annotations

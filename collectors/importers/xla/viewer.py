@@ -1,8 +1,7 @@
-"""The importer of `*.trace.json.gz`, which JAX and TensorFlow write beside the XPlane profile for the trace viewer.
+"""The importer of `*.trace.json.gz`, which JAX and TensorFlow write next to the XPlane profile for the trace viewer.
 
-It is made from the profile and holds less: no memory events, no description of devices, no wall-clock time, and no more
-events than the viewer can show. Both are read with the same rules (`rules`).
-"""
+It is made from the profile and contains less: no memory events, no description of devices, no wall-clock time, and no
+more events than the viewer can show. Both are read with the same rules (`rules`)."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ PLANE_NAME = re.compile(rb'"name"\s*:\s*"\\?/(?:host:CPU|device:(?:GPU|TPU|CUSTO
 KINETO = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds)"')
 CAPS = (1_000_000, 5_000_000)  # events: the most that the writer keeps, by its age
 NO_DURATION_PS = 1  # is written for no duration
-SURE_US = 2.0**52  # a float holds whole numbers up to here
+SURE_US = 2.0**52  # a float contains whole numbers up to here
 Line = tuple[Any, Any]  # pid and tid
 
 
@@ -48,7 +47,7 @@ class XlaJson:
 
         Times count from the profile's start (`clock` "session"). Raises `TraceError` when the file cannot be read, is
         truncated or damaged, and when it is too large: `files.LIMIT_NBYTES` of text, in events of 48 bytes or more on
-        average. Reading takes about three times the text in memory, and at most ten times.
+        average. Reading uses about three times the text in memory, and at most ten times.
         """
         columns, decoder = _ViewerColumns(), ViewerDecoder(path)
         for events in decode_pieces(decode_document(read_bytes(path), path), decoder):

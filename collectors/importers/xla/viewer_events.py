@@ -1,6 +1,6 @@
 """The events of the trace viewer's document, decoded a piece of its text at a time.
 
-Decoded events take several times the memory of their text, of which `{},` is only three bytes. The document is first
+Decoded events use several times the memory of their text, of which `{},` is only three bytes. The document is first
 checked to be JSON as a whole, so that a piece is a list by itself if and only if it ends after an event.
 """
 
@@ -145,7 +145,7 @@ def decode_pieces(rest: memoryview, decoder: ViewerDecoder) -> Iterator[list[_Vi
 
 
 def _decode_first(rest: memoryview, decoder: ViewerDecoder) -> tuple[list[_ViewerEvent], int]:
-    """Return the first events of `rest`, about one piece, and the number of bytes that they take."""
+    """Return the first events of `rest`, about one piece, and the number of bytes that they need."""
     piece = bytes(rest[:PIECE_NBYTES])
     commas = [found.start(1) for found in BETWEEN.finditer(piece, max(0, len(piece) - TAIL_NBYTES))]
     for cut in commas[: -GUESSES - 1 : -1]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 RUN_NBYTES = 1024**2  # protobuf takes up to 60 times as much for a run of the shortest events
-PIECES = 500_000  # of one message: it has a plane for each device, a line for each thread, and events in one row
-SHORTEST_NBYTES = 8  # of an event, on average: its name, its time and its duration take about 15
+PIECES = 500_000  # of one message: it has a plane for every device, a line for every thread, and events in one row
+SHORTEST_NBYTES = 8  # of an event, on average: its name, its time and its duration use about 15
 LENGTHS = {1: 8, 5: 4}  # of the wire types with a fixed length
 MAX_VARINT_NBYTES = 10  # bytes of a number
 
@@ -24,10 +24,9 @@ class ProtobufError(ValueError):
 class Cut(Struct, frozen=True):
     """A message taken apart: the values of one field, and all other fields.
 
-    `bodies` are the (start, end) of each value without its length, `runs` those of whole fields that follow each other;
-    only the one that was asked for is filled. `count` is the number of these fields, `rest` all other fields, `others`
-    the number of those.
-    """
+    `bodies` are the (start, end) of every value without its length, `runs` those of whole fields that follow each
+    other; only the one that was requested is filled. `count` is the number of these fields, `rest` all other fields,
+    `others` the number of those."""
 
     bodies: list[tuple[int, int]]
     runs: list[tuple[int, int]]
@@ -37,7 +36,7 @@ class Cut(Struct, frozen=True):
 
 
 def fields(content: bytearray, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield for each field of the message in `content[start:end]` its key, and where it, its value and its end are.
+    """Yield for every field of the message in `content[start:end]` its key, and where it, its value and its end are.
 
     Raises `ProtobufError` where the content is no message.
     """
@@ -99,7 +98,7 @@ def cut(content: bytearray, start: int, end: int, number: int, *, runs: bool = F
 
 
 class _Runs:
-    """Fields that follow each other, joined until a run holds `nbytes`."""
+    """Fields that follow each other, joined until a run contains `nbytes`."""
 
     def __init__(self, nbytes: int, shortest: int = 0) -> None:
         self.nbytes, self.shortest = nbytes, shortest

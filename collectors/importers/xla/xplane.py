@@ -44,7 +44,7 @@ class XPlane:
     cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
-        """Return whether `head` starts with a plane of a known name, or with any plane in a file `*.xplane.pb`."""
+        """Return whether `head` starts with a plane of a recognized name, or with any plane in a file `*.xplane.pb`."""
         if not head.startswith(b"\x0a"):
             return False
         return bool(START.match(head)) or path.name.endswith(SUFFIXES)
@@ -69,7 +69,7 @@ class XPlane:
         return _make_trace(path, profile, header, tables, programs.unread)
 
     def covers(self, path: Path) -> Iterable[Path]:
-        """Return the files beside `path` that hold the same profile for the trace viewer."""
+        """Return the files next to `path` that hold the same profile for the trace viewer."""
         stem = path.name.removesuffix(".gz").removesuffix(".xplane.pb")
         names = (f"{stem}.trace.json.gz", f"{stem}.trace.json", "perfetto_trace.json.gz")
         return [path.with_name(name) for name in names]

@@ -52,7 +52,7 @@ def load_schema(path: Path) -> XPlaneSchema:
 
 @cache
 def build_schema() -> XPlaneSchema:
-    """Return the message types from the compiled schema, in a pool of their own."""
+    """Return the message types from the compiled schema, in their own pool."""
     descriptors = importlib.import_module("google.protobuf.descriptor_pb2")
     pool = importlib.import_module("google.protobuf.descriptor_pool").DescriptorPool()
     factory = importlib.import_module("google.protobuf.message_factory")

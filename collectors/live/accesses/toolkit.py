@@ -81,7 +81,7 @@ def _find(homes: Iterable[Path], patterns: Sequence[str]) -> Iterator[Path]:
 
 
 def compile_accesses(toolkit: SanitizerToolkit, folder: Path) -> CompiledAccesses:
-    """Compile the patches, for all architectures that nvcc knows, and the library into `folder`.
+    """Compile the patches, for all architectures that nvcc has, and the library into `folder`.
 
     Raises `UsageError` where there is no C compiler, and where one of them fails.
     """

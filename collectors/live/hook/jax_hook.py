@@ -1,6 +1,6 @@
-"""The hook that runs once a job has imported the compiled part of JAX, where contexts are asked for.
+"""The hook that runs once a job has imported the compiled part of JAX, where contexts are requested.
 
-JAX makes an object of C++ of each jitted function, and calls of it never come to Python. The function that makes them
+JAX makes an object of C++ of every jitted function, and calls of it never come to Python. The function that makes them
 is looked up in its module each time. So it is replaced there before JAX's own modules jit theirs: what it returns is
 the same object, which is handed to our library with the name of its computations.
 """
@@ -77,7 +77,7 @@ def hand_over(space: Any, attribute: str, name_of: Callable[..., bytes], take: C
 
 
 def watch_functions(extension: Any, version: tuple[int, ...], take: Callable[[Any, bytes], Any]) -> None:
-    """Have `take` called with each function that is jitted or mapped. AttributeError where this JAX is not known."""
+    """Have `take` called with every function that is jitted or mapped. AttributeError where this JAX is unknown."""
 
     def name_jitted(function_name: str, fun: Any, *_: Any, **__: Any) -> bytes:
         return name_call("jit", function_name, version) if fun is not None else name_compiled(function_name, version)
@@ -86,7 +86,7 @@ def watch_functions(extension: Any, version: tuple[int, ...], take: Callable[[An
         return name_call("pmap", fun.__name__, version)
 
     hand_over(extension, "pjit", name_jitted, take)
-    if hasattr(extension, "pmap_lib"):  # older ones have a type of its own for it
+    if hasattr(extension, "pmap_lib"):  # older ones have its own type for it
         hand_over(extension.pmap_lib, "pmap", name_mapped, take)
 
 
@@ -103,7 +103,7 @@ def load_taker(path: str) -> Callable[[Any, bytes], Any]:
 
 
 def start(extension: ModuleType, library: Any, problem: str) -> None:
-    """Begin in a process to collect from, or tell there why not."""
+    """Begin in a process to collect from, or show there why not."""
     finish_at_exit(JaxComputations(library))
     if problem:
         library.deepprof_notice(UNKNOWN_JAX, problem.encode(errors="replace"))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def call_at_steps(before: Callable[[Any], None] | None, after: Callable[[Any], None]) -> None:
-    """Have these called with each optimizer that steps. ImportError where torch has no such hooks, as before 2.0."""
+    """Have these called with every optimizer that steps. ImportError where torch has no such hooks, as before 2.0."""
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     if before:

@@ -1,6 +1,6 @@
 """What the hooks of all libraries share: the process that they run in, its beginning and its end.
 
-watch.py runs it in the space of each hook, before the hook itself.
+watch.py runs it in the space of every hook, before the hook itself.
 """
 
 from __future__ import annotations

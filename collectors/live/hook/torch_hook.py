@@ -4,8 +4,8 @@ Without a device, PyTorch is set to write an ITT range around each operator of t
 these ranges. torch allows one profiler per thread, and ITT counts as one. So ours is left before another one starts,
 and entered again afterwards.
 
-torch calls at each operator, whether or not the library does anything then; that costs as much as collecting it. So it
-calls the library only in those iterations that are collected. An iteration is what lies between the ends of two steps
+torch calls at every operator, whether or not the library does anything then; that costs as much as collecting it. So it
+calls the library only in those iterations that are collected. An iteration is what is between the ends of two steps
 of the first optimizer.
 """
 
@@ -41,10 +41,10 @@ NO_ITT, OTHER_THREAD, FAILED, OUT_OF_MEMORY, NO_MEMORY = 64, 65, 66, 67, 68  # c
 NO_ITT_TEXT = "this build of torch has no ITT: its operators cannot be collected"
 OTHER_THREAD_TEXT = "torch was first imported outside of the main thread: operators are not collected"
 NO_MEMORY_TEXT = "no GPU that this torch can use: its allocations are not collected; --memory is for GPUs"
-NO_TOTAL = 2**64 - 1  # what the allocator holds is not known
+NO_TOTAL = 2**64 - 1  # what the allocator holds is unknown
 ROUNDS, CALLS = 5, 200
 MOST_OTHERS = 100  # steps of other optimizers between two of the first
-NODE_WORDS = 8  # of a node of autograd, as far as it is looked at
+NODE_WORDS = 8  # of a node of autograd, as far as it is examined
 
 
 class Operators:
@@ -191,9 +191,9 @@ class MemoryLooks:
     """Tells the library what tensors have in use on the devices of an optimizer, before and after each of its steps.
 
     A peak in between is told with the next look, where torch counts a higher one than before. The device's work is not
-    waited for: torch's allocator runs ahead of it, on the host. What was asked for is told, as snapshots have it: the
-    blocks that the allocator gave may be 1 MiB longer each, by what its cache holds just then, and hide a small leak.
-    """
+    waited for: torch's allocator runs ahead of it, on the host. What was requested is told, as snapshots have it: the
+    blocks that the allocator gave may be 1 MiB longer each, by what its cache contains just then, and hide a small
+    leak."""
 
     def __init__(self, torch: ModuleType, library: Any) -> None:
         from weakref import WeakKeyDictionary
@@ -242,7 +242,7 @@ class MemoryLooks:
 
 
 def _choose_in_use(stats: Any) -> Any:
-    """Return torch's counters of what was asked for, or of blocks where it counts none, as before 2.0."""
+    """Return torch's counters of what was requested, or of blocks where it counts none, as before 2.0."""
     requested = stats.get("requested_bytes", {}).get("all", {"peak": 0})
     return requested if requested["peak"] > 0 else stats["allocated_bytes"]["all"]
 
@@ -280,7 +280,7 @@ def _quietly_measured(torch: ModuleType) -> tuple[int, int]:
 
 
 def _measure_node(torch: ModuleType) -> tuple[int, int]:
-    """Return where in a node of autograd its number is, and its thread's, by nodes whose numbers Python tells.
+    """Return where in a node of autograd its number is, and its thread's, by nodes whose numbers Python shows.
 
     Three nodes are made and none is run: no thread of the engine begins.
     """
@@ -317,7 +317,7 @@ def _call_thread(torch: ModuleType) -> int:
 
 
 def _find_obstacle(torch: ModuleType) -> tuple[int, str] | None:
-    """Return the notice that says why torch cannot call the library here; None where it can."""
+    """Return the notice that states why torch cannot call the library here; None where it can."""
     if not hasattr(torch._C, "_itt"):
         return NO_ITT, NO_ITT_TEXT
     if threading.current_thread() is not threading.main_thread():
@@ -400,7 +400,7 @@ def _time_calls(call: Callable[[Any], Any], value: Any) -> int:
 
 
 class _OptimizerSteps:
-    """Tells the library of the steps of one optimizer: the first that takes one, as long as it takes any."""
+    """Tells the library of the steps of one optimizer: the first that takes one, as long as it needs any."""
 
     def __init__(self, torch: ModuleType, operators: Operators) -> None:
         self.operators = operators
@@ -424,7 +424,7 @@ class _OptimizerSteps:
 
 
 def _find_no_pass() -> int:
-    """Return that of a torch before 2.1 which does not tell."""
+    """Return that of a torch before 2.1 which does not show."""
     return -1
 
 

@@ -4,10 +4,10 @@
 
 `core.c` has the one worker thread; `queue.c`, `names.c` and `connection.c` write without waiting. Sources: the
 `cupti*.c` (the GPU), `itt.c` and `nvtx.c`, with `ranges.c` and `gathering.c` (a ring per thread, and its watermark);
-`memory.c` (looks at the memory in use); `context*.c` and `python_frames.c` (sums by calling context: a thread's way
+`memory.c` (examines the memory in use); `context*.c` and `python_frames.c` (sums by calling context: a thread's way
 through the tree in `contexts.c` and `context_paths.c`, the worker's sums in `context_windows.c`); `native_*.c` (native
 functions in that tree: `native_frames.c` compares stacks, which `native_unwind.c` reads by libunwind); `jax_calls.c`
-tells them of JAX's computations.
+shows them of JAX's computations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Memory is requested of the driver, or given back to it, in every iteration, while the device still has work.
 
-Where the device waits for it, `allocator-bound` says so, and this rule is silent.
+Where the device waits for it, `allocator-bound` states so, and this rule is silent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from deepprof.metrics.memory.device_memory import DeviceMemory
 
 LEAST_CALLS = 1.0  # per iteration: in a steady loop a caching allocator makes none
 FEWEST_LATER = 3  # iterations of the later half: in fewer the cache may fill still
-WORTH = 0.01  # of an iteration that the calls take on the host
+WORTH = 0.01  # of an iteration that the calls need on the host
 
 
 @rule("allocator-churn", subject="memory")
@@ -55,5 +55,5 @@ def allocator_churn(memory: DeviceMemory) -> Iterator[Finding]:
 
 
 def _find_place(memory: DeviceMemory) -> Place | None:
-    """Return the line and operator in which most of the calls' time lies."""
+    """Return the line and operator in which most of the calls' time is."""
     return place_of(find_churn_place(memory) or {}) or None

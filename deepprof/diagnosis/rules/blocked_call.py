@@ -1,8 +1,7 @@
 """The host is blocked in calls that usually return at once, while the device has nothing to run.
 
-What blocks it does not show: a lock that another thread of the process holds in the driver, memory that is swapped in,
-a processor that others use. A host that launches too slowly (`launch_bound`) is late in every call instead.
-"""
+What blocks it does not show: a lock that another thread of the process holds in the driver, memory that is swapped
+in, a processor that others use. A host that launches too slowly (`launch_bound`) is late in every call instead."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ ADVICE = (
     delays_rank=True,
 )
 def blocked_call(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `blocked-call` when the device idles while calls take milliseconds that usually take microseconds."""
+    """Yield `blocked-call` when the device idles while calls need milliseconds that usually take microseconds."""
     claim = blocked_call.claim(loop)
     if claim is None:
         return

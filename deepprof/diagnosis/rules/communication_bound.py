@@ -23,7 +23,7 @@ LIMITS = SeverityLimits(warning=0.15, critical=0.4)
 TOGETHER = " Diagnose all ranks together to see whether one is late: then collectives are only where the others wait."
 OVERLAP = f"Overlap it with computation, send less (bf16 instead of fp32), or send less often.{TOGETHER}"
 LATENCY_HIDING = "--xla_gpu_enable_latency_hiding_scheduler=true; larger combine thresholds for fewer collectives."
-# What to do with the kind of collective that takes most of the time, by a pattern in its name; the first match wins.
+# What to do with the kind of collective that uses most of the time, by a pattern in its name; the first match wins.
 KINDS = (
     (
         "(?i)all.?to.?all",
@@ -41,7 +41,7 @@ KINDS = (
         "DistributedDataParallel: gradients in buckets (bucket_cap_mb), no_sync() while they accumulate.",
     ),
 )
-MANY_COLLECTIVES, SHORT_NS = 50, 100_000  # so many collectives per iteration, shorter than this, should be fewer
+MANY_COLLECTIVES, SHORT_NS = 50, 100_000  # this many collectives per iteration, shorter than this, should be fewer
 FEWER = "They are many and short: pack them into fewer, larger ones."
 
 
@@ -81,7 +81,7 @@ def among_all(finding: Finding) -> Finding:
 
 
 def _describe_collectives(loop: Loop, trace: Trace) -> tuple[float, float, str]:
-    """Return the time and the number of collectives per usual iteration, and the name that takes most time."""
+    """Return the time and the number of collectives per usual iteration, and the name that uses most time."""
     rows = loop.usual
     start = rows["start_ns"].to_numpy()
     until = start + rows["iteration_ns"].to_numpy()

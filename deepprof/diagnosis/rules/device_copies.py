@@ -35,7 +35,7 @@ PEERS = (
 
 @rule("device-copies", parts=PARTS, limits=LIMITS)
 def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `device-copies` when exposed copies within the device and memsets, or copies between devices, take long."""
+    """Yield `device-copies` when exposed copies within the device and memsets, or copies between devices, last long."""
     known = (device_copies.claim(loop, parts) for parts in (WITHIN, BETWEEN))
     claim = max((each for each in known if each is not None), key=lambda each: each.cost.mean_ns, default=None)
     if claim is None:

@@ -1,7 +1,7 @@
 """Kernels compute in float64 on a device that does so at a small fraction of its rate of float32.
 
 The names of kernels state the type: that of products, or of templates (`StencilKernel<double>`). Where the same kernel
-runs in float too, the two are compared. On a processor, where operators take the place of kernels, recorded types do.
+runs in float too, the two are compared. On a processor, where operators need the place of kernels, recorded types do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FLOAT_IN = {
 
 @rule("double-precision", subject="work")
 def double_precision(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `double-precision` where float64 takes much of the time of a device that is slow at it."""
+    """Yield `double-precision` where float64 uses much of the time of a device that is slow at it."""
     if not is_enough(seen):
         return
     rates = find_rates(seen)
@@ -61,7 +61,7 @@ def _list_operators(seen: LoopWork) -> pl.DataFrame:
 def _list_kernels(seen: LoopWork, rates: ProductRates | None) -> pl.DataFrame:
     """Return the kernels in float64 that are much slower than in float32.
 
-    They have `twin_times`, how many times as long as the same one in float they take (null: it does not run), and
+    They have `twin_times`, how many times as long as the same one in float they need (null: it does not run), and
     `saved_ratio`, the share of their time that float32 would save at most.
     """
     ratio = None if rates is None else rates.double_times

@@ -89,7 +89,7 @@ ANYTHING = _GrowingPart(
 
 @rule("drift", explains={"slowing-kernels"})
 def drift(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `drift` when late iterations take clearly longer than early ones and no growth explains it."""
+    """Yield `drift` when late iterations need clearly longer than early ones and no growth explains it."""
     found = find_drift(loop)
     if found is None or find_interval_growth(loop) is not None or find_count_growth(loop) is not None:
         return

@@ -1,4 +1,4 @@
-"""Operators on each element run one after the other on the same data, which a compiler would make one kernel."""
+"""Operators on every element run one after the other on the same data, which a compiler would make one kernel."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def elementwise_chains(seen: LoopWork) -> Iterator[Finding]:
 
 
 def _add_savings(chains: pl.DataFrame, many: int) -> float:
-    """Return what all chains could save in one of so many iterations."""
+    """Return what all chains could save in one of this many iterations."""
     return float(chains["saved_ns"].sum()) / many
 
 

@@ -143,7 +143,7 @@ def _divide(kernels: pl.DataFrame) -> list[tuple[_Access, float]]:
 
 
 def _write(claim: WorkClaim, access: _Access, others: Sequence[_Access]) -> FindingTexts:
-    """Return the texts of the finding on a kind of access, beside `others` with less time."""
+    """Return the texts of the finding on a kind of access, next to `others` with less time."""
     seen, first = claim.seen, claim.kernels.row(0, named=True)
     assumptions = [access.assumption, *(f"for {each.what}, {each.assumption}" for each in others)]
     count = float(claim.kernels["kernels"].sum())

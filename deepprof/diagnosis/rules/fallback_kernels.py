@@ -25,7 +25,7 @@ CERTAINTY = 0.7  # how much faster another kernel would be depends on the shapes
 
 @rule("fallback-kernels", subject="work")
 def fallback_kernels(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `fallback-kernels` for the fallback that takes most of the time."""
+    """Yield `fallback-kernels` for the fallback that uses most of the time."""
     if not is_enough(seen):
         return
     named = [(each, seen.work.kernels.filter(pl.col("name").str.contains(each.match))) for each in FALLBACKS]

@@ -31,7 +31,7 @@ REPLAY = (
 
 @rule("first-use", parts=PARTS, limits=LIMITS)
 def first_use(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `first-use` when calls that load code take much of the time; a remark, because it happens only once.
+    """Yield `first-use` when calls that load code use much of the time; a remark, because it happens only once.
 
     `first_use` in the evidence is `capture` where most of the time a graph is captured, `pause` where a library is most
     likely read, though no call shows it.
@@ -48,7 +48,7 @@ def first_use(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def _find_kind(loop: Loop, spans: Spans) -> str:
-    """Return what takes most of the time; empty for calls."""
+    """Return what uses most of the time; empty for calls."""
     timeline = loop.timeline
     if timeline is None or timeline.host is None:
         return ""

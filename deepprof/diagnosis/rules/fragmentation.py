@@ -14,8 +14,8 @@ from deepprof.metrics.memory.failures import FailedAllocation, list_failures
 from deepprof.metrics.memory.floors import begins
 from deepprof.metrics.memory.segments import Fragmentation, measure_fragmentation, measure_refused
 
-SPLIT = 0.2  # of what the allocator holds at the peak lies beside blocks in use, the longest stretch left out
-REFUSED = 0.1  # of what it holds was taken after warm-up although as much was free
+SPLIT = 0.2  # of what the allocator holds at the peak is next to blocks in use, the longest section left out
+REFUSED = 0.1  # of what it contains was taken after warm-up although as much was free
 MUCH = 0.5  # of the device's memory: while the allocator holds less, nothing is short
 SAME_SIZES = (
     "Allocate what lives long before what lives short, and give tensors the same sizes in every iteration (pad or "

@@ -20,12 +20,12 @@ from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.operators import is_stand_in
 from deepprof.plurals import counted
 
-SMALL_NS = 10_000  # on average: a few times what it takes to begin a kernel
+SMALL_NS = 10_000  # on average: a few times what it needs to begin a kernel
 FEWEST = 3  # kernels that are launched together
 REMARK = 0.05  # of the device's time in an iteration
 WHOLE = 0.5  # of it: what has more is no function whose kernels belong together
 SHOWN = 3
-# What compilers fuse; products, convolutions, attention, sorts and collectives stay kernels of their own.
+# What compilers fuse; products, convolutions, attention, sorts and collectives stay their own kernels.
 FUSED: tuple[Category, ...] = (
     "elementwise",
     "cast",
@@ -47,7 +47,7 @@ FUSE_IN = {
 
 @rule("fusion-candidates", subject="work")
 def fusion_candidates(work: LoopWork) -> Iterator[Finding]:
-    """Yield `fusion-candidates` for the function whose small kernels of equal number take most time."""
+    """Yield `fusion-candidates` for the function whose small kernels of equal number use most time."""
     seen = work.contexts
     whole = 0.0 if seen is None else float(seen.table["device_ns"][0])
     if seen is None or is_stand_in(seen.trace) or whole <= 0 or not is_at_work(work):
@@ -83,7 +83,7 @@ def fusion_candidates(work: LoopWork) -> Iterator[Finding]:
 
 
 def _group(seen: LoopContexts, most_ns: float, fused: pl.Series) -> pl.DataFrame:
-    """Return the small kernels of these names that come equally often of each function, module, range and operator.
+    """Return the small kernels of these names that come equally often of every function, module, range and operator.
 
     A row has how many different ones there are, and their time. What has more than `most_ns` in all is no such place.
     """

@@ -2,7 +2,7 @@
 
 The paper's case: each iteration adds operations to the TensorFlow graph, so that the host needs longer and longer
 before the next iteration's first kernel. Modern variants: a growing number of kernels, code that is compiled and graphs
-that are captured in every iteration. Memory that is never given back has a rule of its own, `memory-growth`.
+that are captured in every iteration. Memory that is never given back has its own rule, `memory-growth`.
 """
 
 from __future__ import annotations

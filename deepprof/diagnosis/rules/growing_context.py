@@ -1,4 +1,4 @@
-"""One context takes more and more although the iterations show neither drift nor graph growth."""
+"""One context uses more and more although the iterations show neither drift nor graph growth."""
 
 from __future__ import annotations
 

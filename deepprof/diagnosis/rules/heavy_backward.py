@@ -1,6 +1,6 @@
-"""The backward pass of an operator takes far longer than its forward pass (DeepContext, analysis 3).
+"""The backward pass of an operator lasts far longer than its forward pass (DeepContext, analysis 3).
 
-A matrix product does twice the work in its backward pass, and convolutions and batch norms take 2.5 times; much more is
+A matrix product does twice the work in its backward pass, and convolutions and batch norms use 2.5 times; much more is
 the operator's own doing, as for an index whose gradient is added up element by element. Collectives that begin in a
 backward pass are not counted, and where many kernels belong to no call their forward passes may be among them.
 """
@@ -26,10 +26,10 @@ from deepprof.metrics.streams import COLLECTIVE, COLLECTIVE_RANGE
 Floats = npt.NDArray[np.float64]
 
 USUAL = 2.0  # times the forward pass
-MUCH = 5.0  # times the forward pass: convolutions and batch norms take 2.5 on every ResNet, a relu on a CPU up to 3.5
+MUCH = 5.0  # times the forward pass: convolutions and batch norms use 2.5 on every ResNet, a relu on a CPU up to 3.5
 UNCERTAIN = 0.6  # that it matters, where no other operator with the same result is known
 REMARK, WARNING = 0.05, 0.1  # of the time of all that computes in an iteration: what is beyond the usual
-UNKNOWN = 0.05  # of the time of all that computes, whose calls are not known
+UNKNOWN = 0.05  # of the time of all that computes, whose calls are unknown
 INSTEAD = {
     "aten::index": "index_select or embedding has the same result for whole rows, and a backward pass without sorting.",
     "aten::select": "unbind takes all parts at once; each select fills a gradient of the whole tensor.",
@@ -51,11 +51,11 @@ class _Passes(Struct, frozen=True):
 
     @property
     def excess_ns(self) -> float:
-        """What the backward pass takes beyond the usual."""
+        """What the backward pass needs beyond the usual."""
         return self.backward_ns - USUAL * self.forward_ns
 
     def is_over(self, times: float) -> bool:
-        """Return whether the backward pass takes at least so many times the forward pass."""
+        """Return whether the backward pass needs at least this many times the forward pass."""
         return self.backward_ns > 0 and self.backward_ns >= times * self.forward_ns
 
     @property
@@ -66,7 +66,7 @@ class _Passes(Struct, frozen=True):
 
 @rule("heavy-backward", subject="contexts", explains={"embedding-bound"})
 def heavy_backward(seen: LoopContexts) -> Iterator[Finding]:
-    """Yield `heavy-backward` for the operator whose backward pass takes most beyond twice its forward pass."""
+    """Yield `heavy-backward` for the operator whose backward pass uses most beyond twice its forward pass."""
     computing = _add_up_computing(seen)
     whole, passes = float(computing[0]), _compare_passes(seen, computing)
     if computing[(seen.table["kind"] == "unattributed").to_numpy()].sum() > UNKNOWN * whole:
@@ -106,7 +106,7 @@ def heavy_backward(seen: LoopContexts) -> Iterator[Finding]:
 
 
 def _add_up_computing(seen: LoopContexts) -> Floats:
-    """Return for each context the time of the kernels, collectives left out, that run for it and all within it."""
+    """Return for every context the time of the kernels, collectives left out, that run for it and all within it."""
     kernels = pl.col("kind").is_in(["kernel", "graph"]) | is_stand_in(seen.trace)
     collective = pl.col("name").str.contains(COLLECTIVE) | pl.col("name").str.contains(COLLECTIVE_RANGE)
     own = seen.table.select(pl.when(kernels & ~collective).then("own_device_ns").otherwise(0.0)).to_series()
@@ -114,7 +114,7 @@ def _add_up_computing(seen: LoopContexts) -> Floats:
 
 
 def _compare_passes(seen: LoopContexts, computing: Floats) -> Iterator[_Passes]:
-    """Yield the passes of each outermost operator that has backward contexts in it, by its name."""
+    """Yield the passes of every outermost operator that has backward contexts in it, by its name."""
     (parent, _), kinds = read_places(seen.table), (seen.table["kind"] == "operator").to_numpy()
     backward = seen.table["backward"].to_numpy()
     outer = np.arange(len(parent))

@@ -58,9 +58,9 @@ def heavy_host(seen: LoopContexts) -> Iterator[Finding]:
 
 
 def _add_up_working(seen: LoopContexts) -> Floats:
-    """Return for each context the host's time in it and all within, without waits and without the backward pass.
+    """Return for every context the host's time in it and all within, without waits and without the backward pass.
 
-    The backward pass runs on a thread of its own while the one that asked for it waits.
+    The backward pass runs on its own thread while the one that requested it waits.
     """
     own = pl.when(pl.col("backward")).then(0.0).otherwise(pl.col("own_host_ns") - pl.col("own_waiting_ns"))
     return add_up(seen.table.select(own).to_series().to_numpy(), *read_places(seen.table))

@@ -24,7 +24,7 @@ LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 UNSEEN = 0.75  # certainty that the host is the cause where the trace has no launch records
 MOST = 0.5  # of the idle time of unknown cause: less between iterations is not what most of it is for
 CAUSE = 2 / 3  # of the time: then the rest is less than half of what named work takes, and no loss by itself
-NEARLY_ALL = 0.95  # of the time: work that takes less than that is not all that the host does
+NEARLY_ALL = 0.95  # of the time: work that uses less than that is not all that the host does
 TITLE = "The device waits while the host does other work"
 ADVICE = (
     "Find out what the host does between the last kernel of an iteration and the first of the next: logging, metrics, "
@@ -65,7 +65,7 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def _leave_narrow_stage(trace: Trace, loop: Loop, place: Place | None) -> Place | None:
-    """Return the place without its range if that is a stage in which less than half of the unexplained time lies."""
+    """Return the place without its range if that is a stage in which less than half of the unexplained time is."""
     if place is None or "range" not in place or is_work({"range": place["range"]}):
         return place
     unexplained = spans_of_parts(loop, (*OTHER, *UNKNOWN))
@@ -75,7 +75,7 @@ def _leave_narrow_stage(trace: Trace, loop: Loop, place: Place | None) -> Place 
 
 
 def _time_in_work(trace: Trace, spans: Spans, own: Place | None, threads: pl.DataFrame | None) -> int:
-    """Return how much of the time lies in the work that is named; 0 where none is."""
+    """Return how much of the time is in the work that is named; 0 where none is."""
     if own is None:
         return 0
     return measure_time_in(trace, spans, own, next(word for word in WORDS if word in own), threads)

@@ -48,7 +48,7 @@ def hotspot(seen: LoopContexts) -> Iterator[Finding]:
 
 
 def _find_largest(kernels: pl.DataFrame) -> tuple[str, float, int]:
-    """Return the short name that takes most of the kernels' time, that time, and the number of calls."""
+    """Return the short name that uses most of the kernels' time, that time, and the number of calls."""
     sums: dict[str, tuple[float, float]] = {}
     for name, taken_ns, calls in kernels.select("name", "own_device_ns", "own_kernels").iter_rows():
         short = shorten_with_function(name or "")

@@ -42,7 +42,7 @@ class _FirstWait(Struct, frozen=True):
 
 @rule("late-start", subject="ranks")
 def late_start(comparison: RankComparison, loops: Sequence[Loop], _: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Yield `late-start`, a remark, for each group of ranks that waits for some of its ranks to start."""
+    """Yield `late-start`, a remark, for every group of ranks that waits for some of its ranks to start."""
     chosen = longest_loops(loops)
     for group in comparison.groups:
         waits = list(_measure_first_waits(group, chosen))
@@ -53,7 +53,7 @@ def late_start(comparison: RankComparison, loops: Sequence[Loop], _: Sequence[Ra
 
 
 def _measure_first_waits(group: RankGroup, loops: Mapping[tuple[int, int], Loop]) -> Iterator[_FirstWait]:
-    """Yield the wait of each device in a loop, until its first usual iteration begins, or its first one ends."""
+    """Yield the wait of every device in a loop, until its first usual iteration begins, or its first one ends."""
     for loop in (loops[place] for place in group.places):
         timeline = loop.timeline
         if loop.single or timeline is None or loop.parts.is_empty() or loop.usual.is_empty():

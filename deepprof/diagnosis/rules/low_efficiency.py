@@ -1,4 +1,4 @@
-"""A matrix product, convolution or attention takes far longer than the device's peaks would allow."""
+"""A matrix product, convolution or attention lasts far longer than the device's peaks would allow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REACHED = 0.5  # of the roof, which large products of vendors' libraries reach: 
 LIMITS = SeverityLimits(warning=0.15, critical=0.4)
 REMARK = 0.05  # of an iteration
 CERTAINTY = 0.8  # the peaks are the vendor's, at full clock; small shapes cannot reach them
-FEW_BLOCKS = 1.0  # for each multiprocessor: some are idle
+FEW_BLOCKS = 1.0  # for every multiprocessor: some are idle
 TILE_ELEMENTS = 128 * 128  # of the result, that a block of a large product computes
 FILL = (
     "Give it more to do at a time (a larger batch, several sequences together), so that all multiprocessors have work."

@@ -88,9 +88,9 @@ def _find_leak(memory: DeviceMemory) -> _Leak | None:
 
 
 def _is_much(memory: DeviceMemory, nbytes: float) -> bool:
-    """Return whether so much per iteration matters before a job is over.
+    """Return whether this much per iteration matters before a job is over.
 
-    Without totals it is not known what is in use beside what the recording shows, and so not when that doubles.
+    Without totals it is unknown what is in use next to what the recording shows, and so not when that doubles.
     """
     use, size = memory.use, memory.capacity_nbytes
     in_use = int(use.allocated_nbytes.max()) if use is not None else 0
@@ -116,6 +116,6 @@ def _last_in_use(memory: DeviceMemory) -> int | None:
 
 
 def _count_left(memory: DeviceMemory, nbytes: float) -> int | None:
-    """Return after how many more iterations the device is full, None where that is not known."""
+    """Return after how many more iterations the device is full, None where that is unknown."""
     size, last = memory.capacity_nbytes, _last_in_use(memory)
     return None if size is None or last is None else max(0, round((size - last) / max(1.0, nbytes)))

@@ -13,7 +13,7 @@ from deepprof.metrics.memory.composition import add_up_by
 from deepprof.metrics.memory.device_memory import DeviceMemory
 
 NEAR = 0.9  # of the device's memory in use at the peak: libraries, the driver and fragmentation need some of the rest
-BEYOND = "More is in use at the peak than the device's memory holds"  # managed memory lies on the host, too
+BEYOND = "More is in use at the peak than the device's memory holds"  # managed memory is on the host, too
 LESS = (
     "Where more has to fit: smaller batches with gradient accumulation, recomputed activations, parameters and "
     "optimizer state in fewer bytes or shared among ranks."

@@ -1,4 +1,4 @@
-"""Normalization, and functions of each element around it, are much of the computing time in kernels of their own."""
+"""Normalization, and functions of every element around it, are much of the computing time in their own kernels."""
 
 from __future__ import annotations
 

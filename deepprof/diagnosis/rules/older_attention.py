@@ -34,7 +34,7 @@ UPDATE_IN = {
 
 @rule("older-attention", subject="work")
 def older_attention(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `older-attention` where FlashAttention 2 takes much of a Hopper device's computing time."""
+    """Yield `older-attention` where FlashAttention 2 uses much of a Hopper device's computing time."""
     if not HOPPER.search(seen.device_name or "") or not is_at_work(seen):
         return
     older = (pl.col("category") == "attention") & pl.col("algorithm").str.starts_with(OLDER).fill_null(value=False)

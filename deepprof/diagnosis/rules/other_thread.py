@@ -1,8 +1,7 @@
 """The device waits because a launching thread waits for another thread of its process.
 
-That one holds a lock, or does the work whose result the launching thread needs. A launching thread that works itself is
-`host_bound`.
-"""
+That one holds a lock, or does the work whose result the launching thread needs. A launching thread that works itself
+is `host_bound`."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ def _write_title(awaited: AwaitedThread) -> str:
 
 
 def _describe(awaited: AwaitedThread) -> str:
-    """Return in what it waits, and what the other thread runs, where they are known."""
+    """Return in what it waits, and what the other thread runs, where available."""
     waits_in, runs = _name(awaited.waits_in), _name(awaited.runs)
     where = "" if waits_in is None else f" in {waits_in}"
     return where + ("; what that one does was not recorded" if runs is None else f", which runs {runs}")

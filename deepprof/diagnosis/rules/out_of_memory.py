@@ -65,7 +65,7 @@ def _describe(last: FailedAllocation, many: int, *, went_on: bool) -> str:
 
 
 def _say_in_use(last: FailedAllocation) -> str:
-    """Return a sentence on what was in use, and the line that had most of it, as far as they are known."""
+    """Return a sentence on what was in use, and the line that had most of it, as far as they are available."""
     whole = int(last.in_use["nbytes"].sum())
     if not whole:
         return ""
@@ -87,7 +87,7 @@ def _say_free(last: FailedAllocation) -> str:
 
 
 def _advise(memory: DeviceMemory, last: FailedAllocation) -> str:
-    """Return what to do, from the line on that asked for the memory where that is known."""
+    """Return what to do, from the line on that requested the memory where that is known."""
     remedy, of_framework = (SAME_SIZES, SAME_SIZES_IN) if last.is_fragmented else (LESS, LESS_IN)
     said = advise(trace_of(memory), remedy, **of_framework)
     if not last.line:

@@ -31,18 +31,18 @@ from deepprof.metrics.kernels.loop_work import LoopWork
 
 # Elements of 16 bytes: rows of other lengths are read element by element.
 MULTIPLES: Mapping[str, int] = MappingProxyType({"float16": 8, "bfloat16": 8, "tf32": 4})
-FEW_CHANNELS = 4  # of an image: nobody can choose them
+FEW_CHANNELS = 4  # of an image: no one can choose them
 MUCH_WASTE = 0.2  # of the tiles of a product
 USUAL_RATIO = 0.6  # of the roof that aligned products reach, where the loop has none
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 REMARK = 0.02  # of an iteration
 CERTAINTY = 0.8
-# Asynchronous copies take 4 bytes at least, so that elements of 16 bits that are read singly need other instructions.
+# Asynchronous copies use 4 bytes at least, so that elements of 16 bits that are read singly need other instructions.
 UNALIGNED = r"_align[12](?:\D|$)"
 HALVES = ("fp16", "bf16")
 LEAST_NAMED = 0.08  # of the kernels' time
 TIMES_AS_FAST = 3.0  # that aligned kernels are at most: an assumption, not measured
-NAMED_CERTAINTY = 0.7  # which side is odd is not known
+NAMED_CERTAINTY = 0.7  # which side is odd is unknown
 
 
 PAD = (
@@ -58,7 +58,7 @@ PAD_BY_NAME = (
 
 @rule("padding-waste", subject="work")
 def padding_waste(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `padding-waste` where products with odd sides take longer than padded ones would."""
+    """Yield `padding-waste` where products with odd sides last longer than padded ones would."""
     if is_enough(seen):
         found = next(_find_by_shapes(seen), None) or next(_find_by_names(seen), None)
         yield from [] if found is None else [found]

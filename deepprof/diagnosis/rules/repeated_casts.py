@@ -64,7 +64,7 @@ def repeated_casts(seen: LoopWork) -> Iterator[Finding]:
 
 
 def _list_kernels(seen: LoopWork) -> pl.DataFrame:
-    """Return the kernels that only cast, none where they take little time."""
+    """Return the kernels that only cast, none where they need little time."""
     typed = seen.typed
     return sum_typed(seen, typed.filter(mark_casts(seen, typed)))
 

@@ -1,4 +1,4 @@
-"""One context of a running job takes more and more of its time, over minutes or hours."""
+"""One context of a running job uses more and more of its time, over minutes or hours."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def rising_context(history: ContextsOfRank) -> Iterator[Finding]:
 
 
 def _name(place: dict[str, int | str], otherwise: str) -> str:
-    """Return the line of code, where it is known."""
+    """Return the line of code, where available."""
     if "file" not in place:
         return otherwise
     return write_line(str(place["function"]), str(place["file"]), int(place["line"]))
 
 
 def _grown_share(found: RisingContext) -> float:
-    """Return how much of all time at the end is what it takes more than at the begin."""
+    """Return how much of all time at the end is what it uses more than at the begin."""
     return found.share_ratio * found.growth_ns / max(1.0, found.after_ns)

@@ -1,6 +1,6 @@
 """Another process on the device makes the iterations longer.
 
-It claims only the time lost to the other's work on the device. The time that copies take belongs to `copy-bound`,
+It claims only the time lost to the other's work on the device. The time that copies need belongs to `copy-bound`,
 however slow they are: where that rule has a finding, only the waiting of copies is counted here.
 """
 
@@ -65,7 +65,7 @@ LINK = (
 def shared_device(
     shares: Iterable[ShareOfDevice], loops: Sequence[Loop], found: Sequence[Finding]
 ) -> Iterator[Finding]:
-    """Yield `shared-device` for each device on which the process' iterations lose time to another process.
+    """Yield `shared-device` for every device on which the process' iterations lose time to another process.
 
     `found` are the findings of other rules on its loops: what they claim is not claimed twice.
     """

@@ -1,4 +1,4 @@
-"""Some iterations take much longer than the others: which, how much, and what they have in common."""
+"""Some iterations last much longer than the others: which, how much, and what they have in common."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deepprof.metrics.series.outliers import RECORDED, WARNING, Outliers, extra_
 CRITICAL = 0.3  # of the time of all iterations together
 COMMON_CAUSE_SHARE = 0.5  # least share of the additional time for a cause to be the common one
 NAMED = 6  # slow iterations that the summary lists
-SEEN = {1: 0.5, 2: 0.75}  # confidence that so many slow iterations are typical of the job; more: 0.9
+SEEN = {1: 0.5, 2: 0.75}  # confidence that this many slow iterations are typical of the job; more: 0.9
 CHANCE = 1  # a single slow iteration is reported as info
 
 
@@ -131,7 +131,7 @@ UNKNOWN = _SlowCause(
 
 @rule("slow-iterations")
 def slow_iterations(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `slow-iterations` when irregular slow iterations, or those of a known cycle, cost much."""
+    """Yield `slow-iterations` when irregular slow iterations, or those of a recognized cycle, cost much."""
     slow = find_slow(loop)
     if slow.recorded is not None:
         yield _describe(loop, trace, slow.recorded, RECORDER)
@@ -190,7 +190,7 @@ def _describe(loop: Loop, trace: Trace, outliers: Outliers, known: _SlowCause | 
 
 
 def _describe_cycle(loop: Loop, outliers: Outliers, every: int) -> Finding:
-    """Return the remark on slow iterations that come every so many iterations, which is on purpose."""
+    """Return the remark on slow iterations that come every this many iterations, which is on purpose."""
     kind = next((str(c["kind"]) for c in loop.cycles if c["every"] == every), "unknown")
     purpose = "" if kind == "unknown" else f" ({kind})"
     return Finding(

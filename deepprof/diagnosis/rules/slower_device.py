@@ -1,4 +1,4 @@
-"""One rank takes longer than the others for equal kernels, nearly all of them: its device is slower, not its work.
+"""One rank lasts longer than the others for equal kernels, nearly all of them: its device is slower, not its work.
 
 Where the others wait for it in collectives, this is why they do, and `straggler` is a symptom.
 """
@@ -35,7 +35,7 @@ ADVICE = (
 
 @rule("slower-device", subject="ranks", limits=LIMITS, explains={"straggler"})
 def slower_device(comparison: RankComparison, loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Yield `slower-device` for the slowest rank of each program, where equal kernels take longer on it."""
+    """Yield `slower-device` for the slowest rank of every program, where equal kernels last longer on it."""
     chosen, facts = longest_loops(loops), places_of(ranks)
     for group in comparison.groups:
         slower = find_slower({place: facts[place] for place in group.places})

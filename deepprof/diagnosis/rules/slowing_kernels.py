@@ -1,4 +1,4 @@
-"""The same kernels, launched in the same way, take longer and longer: a falling clock, or another job on the device."""
+"""The same kernels, launched in the same way, last longer and longer: a falling clock, or another job on the device."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ from deepprof.metrics.kernels.loop_work import LoopWork
 
 FULL = 0.5  # of the multiprocessors: a grid of more leaves less idle than the last wave of a large grid does
 LONG_NS = 10_000  # a shorter kernel is over when all its blocks have begun: fewer kernels help it, not more blocks
-ALONE = 0.9  # of a kernel's time: beside others it leaves them the rest of the device
+ALONE = 0.9  # of a kernel's time: next to others it leaves them the rest of the device
 LEAST = 0.15  # of the kernels' time
 CERTAINTY = 0.6  # some algorithms have no more blocks
-# A collective has few blocks so that others can run beside it.
+# A collective has few blocks so that others can run next to it.
 LEFT_OUT = ("communication", "memory_set_copy", "unknown")
 SPREAD = (
     "Give these kernels more to do at a time: a larger batch, several independent ones in one call, or run them while "

@@ -34,7 +34,7 @@ FUSE_IN = {
 
 @rule("small-kernels", parts=PARTS, limits=LIMITS)
 def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `small-kernels` when short kernels and the gaps between queued ones take much of most iterations."""
+    """Yield `small-kernels` when short kernels and the gaps between queued ones use much of most iterations."""
     startup = cost_of(loop, PARTS)
     if startup is None or is_stand_in(trace):
         return
@@ -69,7 +69,7 @@ def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
 def _measure_short(loop: Loop, trace: Trace) -> tuple[float, float, float]:
     """Return number and time of short kernels per usual iteration, and the median time of one.
 
-    Time counts once where they overlap, and not at all where something longer runs beside them.
+    Time counts once where they overlap, and not at all where something longer runs next to them.
     """
     windows = windows_of(loop)
     work = trace.device_events.filter((pl.col("device") == loop.device) & (pl.col("activity") != "sync"))

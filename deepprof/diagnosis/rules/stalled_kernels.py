@@ -17,7 +17,7 @@ from deepprof.metrics.contexts.per_loop import LoopContexts
 
 LONG = 0.1  # of the device's time in an iteration
 SHOWN = 3  # reasons
-LEAST = 0.05  # of the time of a kernel's warps: what takes less is nothing to work on
+LEAST = 0.05  # of the time of a kernel's warps: what uses less is nothing to work on
 ELSE = "The Kernel Profiling Guide of Nsight Compute explains the reason."
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -49,7 +49,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
 
 @rule("stalled-kernels", subject="contexts")
 def stalled_kernels(seen: LoopContexts) -> Iterator[Finding]:
-    """Yield `stalled-kernels` for each kernel with much of the device's time whose stall reasons were given."""
+    """Yield `stalled-kernels` for every kernel with much of the device's time whose stall reasons were given."""
     whole = float(seen.table["device_ns"][0])
     kernels = _find_long(seen, LONG * whole)
     for name, taken_ns, context in kernels.iter_rows():
@@ -62,7 +62,7 @@ def stalled_kernels(seen: LoopContexts) -> Iterator[Finding]:
 
 
 def _write(name: str, taken_ns: float, whole_ns: float, reasons: Mapping[str, float]) -> FindingTexts:
-    """Return the texts on a kernel that takes so much of the device's time, and on why its warps wait."""
+    """Return the texts on a kernel that takes this much of the device's time, and on why its warps wait."""
     listed = ", ".join(f"{reason} {format_percent(share)}" for reason, share in reasons.items())
     return FindingTexts(
         title=f"The warps of {shorten(name)} wait: {next(iter(reasons))}",

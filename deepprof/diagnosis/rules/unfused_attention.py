@@ -39,7 +39,7 @@ FUSE_IN = {
 
 @rule("unfused-attention", subject="work")
 def unfused_attention(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `unfused-attention` where softmax, masks and dropout between two products take much of the time."""
+    """Yield `unfused-attention` where softmax, masks and dropout between two products use much of the time."""
     if not is_enough(seen):
         return
     found = find_written_attention(seen.kernels, seen.kinds.table)

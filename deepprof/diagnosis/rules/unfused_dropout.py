@@ -1,4 +1,4 @@
-"""Dropout draws its random numbers in kernels of their own, writes them, and reads them again for a mask."""
+"""Dropout draws its random numbers in their own kernels, writes them, and reads them again for a mask."""
 
 from __future__ import annotations
 

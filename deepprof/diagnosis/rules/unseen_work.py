@@ -1,7 +1,7 @@
-"""Queued work waits although the device does nothing of this process: something that was not recorded holds it.
+"""Queued work waits although the device does nothing of this process: something that was not recorded contains it.
 
-On a device that processes share without MPS they take turns of about two milliseconds; a trace of one of them shows
-only that its queue does not move. With traces of both, `shared-device` says what each takes from the other.
+On a device that processes share without MPS they need turns of about two milliseconds; a trace of one of them shows
+only that its queue does not move. With traces of both, `shared-device` states what each takes from the other.
 """
 
 from __future__ import annotations

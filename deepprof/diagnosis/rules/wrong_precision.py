@@ -1,4 +1,4 @@
-"""Products are computed on units, or in a type, beside which the device has much faster ones.
+"""Products are computed on units, or in a type, next to which the device has much faster ones.
 
 The names of kernels state type and unit, the device how fast others are; recorded shapes show which products memory
 limits, that gain little. Products of a matrix and a vector, and sparse ones, are always limited by memory.
@@ -29,7 +29,7 @@ MUCH_FASTER = 1.5  # times: less is lost again in conversions
 LEAST = 0.08  # of the kernels' time: what is smaller is no reason to change a model's types
 LEAST_SAVED = 0.04  # of it: what memory limits gains little
 CERTAINTY = 0.8  # it may be wanted
-NOT_RECORDED = 0.5  # of the certainty, where the device is not known
+NOT_RECORDED = 0.5  # of the certainty, where the device is unknown
 # Products of a vector or of few values: memory limits them in every type.
 LIMITED_BY_MEMORY = r"(?i)gemv|csr|coo_|spmv|spmm|bsr|ellpack|sparse|dot_kernel|gemmk1|splitKreduce"
 # Those by how they compute: products for few tokens read weights or a cache once for each, and a convolution of each
@@ -106,7 +106,7 @@ def wrong_precision(seen: LoopWork) -> Iterator[Finding]:
 
 
 def _is_large(seen: LoopWork, slow: _SlowProducts) -> bool:
-    """Return whether products take so long, and could save so much, that it is worth a word."""
+    """Return whether products take so long, and could save this much, that it is worth a word."""
     taken_ns = float(slow.kernels["time_ns"].sum())
     return share_of_kernels(seen, taken_ns) >= LEAST and share_of_kernels(seen, slow.saved_ns) >= LEAST_SAVED
 
@@ -126,7 +126,7 @@ def _list_float32(seen: LoopWork, rates: ProductRates) -> Iterator[_SlowProducts
 
 
 def _list_half(seen: LoopWork, rates: ProductRates) -> Iterator[_SlowProducts]:
-    """Yield the products of 16 bits that run on ordinary units beside matrix units for them."""
+    """Yield the products of 16 bits that run on ordinary units next to matrix units for them."""
     for precision, faster in (("fp16", "float16"), ("bf16", "bfloat16")):
         times, kernels = rates.times.get(faster, 0.0), _keep_products(seen, precision, "simt")  # type: ignore[call-overload]
         if times >= MUCH_FASTER and not kernels.is_empty():
@@ -231,7 +231,7 @@ def _compare(rates: ProductRates, slow: _SlowProducts) -> str:
 
 
 def _write_times(times: float) -> str:
-    """Return a ratio in words, with a decimal where it says something."""
+    """Return a ratio in words, with a decimal where it states something."""
     return f"{times:.0f}" if times >= 5 or abs(times - round(times)) < 0.05 else f"{times:.1f}"
 
 

@@ -38,7 +38,7 @@ WITHOUT_KINDS = (RESTARTED, "not-kept", "damaged", "refused")
 
 
 def count_rows(rows: Rows) -> Counts:
-    """Return how many of the packed records are of each kind."""
+    """Return how many of the packed records are of every kind."""
     if rows.dtype == CONTEXT_SUM:
         return +Counter({CONTEXT_KIND: len(rows)})
     if rows.dtype != EVENT:
@@ -52,11 +52,10 @@ def count_rows(rows: Rows) -> Counts:
 class ProcessAccount:
     """The account of one process's records in this agent.
 
-    `counted` are all records up to the number that is expected next. Of them `lost` never came and the others `came`.
-    Of those that came `left_out` could not be used, and `given` are with the rank. `ahead` were lost after the last
-    packet, as a tick reports, for `ahead_reason`. `elsewhere` are in the account of the rank's former name.
-    `is_resumed`: an earlier agent had some of the lost records, and the daemon may have them.
-    """
+    `counted` are all records up to the number that is expected next. Of them `lost` never arrived and the others
+    `came`. Of those that arrived `left_out` could not be used, and `given` are with the rank. `ahead` were lost after
+    the last packet, as a tick reports, for `ahead_reason`. `elsewhere` are in the account of the rank's former name.
+    `is_resumed`: an earlier agent had some of the lost records, and the daemon may have them."""
 
     counted: Counts = field(default_factory=Counter)
     lost: Books = field(default_factory=dict)
@@ -69,20 +68,20 @@ class ProcessAccount:
     is_resumed: bool = False
 
     def come(self, kinds: Counts) -> None:
-        """Count records that came."""
+        """Count records that arrived."""
         self.counted.update(kinds)
         self.came.update(kinds)
         self.ahead = Counter()
 
     def skip(self, count: int, made: Made, reason: str) -> None:
-        """Count records that never came; `made` is the process's count of all records up to here."""
+        """Count records that never arrived; `made` is the process's count of all records up to here."""
         missing = self._find_missing(count, made)
         self.counted.update(missing)
         _add(self.lost, reason, missing)
         self.ahead = Counter()
 
     def look_ahead(self, count: int, made: Made, reason: str) -> None:
-        """Note that a tick reports `count` missing records after those that came."""
+        """Note that a tick reports `count` missing records after those that arrived."""
         self.ahead, self.ahead_reason = self._find_missing(count, made), reason
 
     def _find_missing(self, count: int, made: Made) -> Counts:
@@ -93,7 +92,7 @@ class ProcessAccount:
         return known + Counter({UNKNOWN_KIND: count - known.total()})
 
     def leave_out(self, reason: str, kinds: Counts) -> None:
-        """Count records that came and cannot be used."""
+        """Count records that arrived and cannot be used."""
         _add(self.left_out, reason, kinds)
 
     def give(self, kinds: Counts) -> None:
@@ -108,7 +107,7 @@ class ProcessAccount:
     def resume(self, before: int, *, elsewhere: bool) -> None:
         """Note that `before` of the lost records had come to an earlier agent, or under another name.
 
-        `elsewhere`: the account of that name has them. Their kinds are not known here.
+        `elsewhere`: the account of that name has them. Their kinds are unknown here.
         """
         skipped, reason = self.all_lost, next(reversed(self.lost), RESTARTED)
         lost = +Counter({UNKNOWN_KIND: skipped.total() - before})
@@ -120,12 +119,12 @@ class ProcessAccount:
 
     @property
     def all_lost(self) -> Counts:
-        """Records that never came."""
+        """Records that never arrived."""
         return sum(self.lost.values(), Counter[str]())
 
     @property
     def held(self) -> Counts:
-        """Records that came and wait here."""
+        """Records that arrived and wait here."""
         held = Counter(self.came)
         for gone in (self.given, *self.left_out.values()):
             held.subtract(gone)

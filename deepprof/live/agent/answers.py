@@ -1,4 +1,4 @@
-"""The agent's answer to a client that asks for its status: the JSON of ANSWER, read and checked."""
+"""The agent's answer to a client that requests its status: the JSON of ANSWER, read and checked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
 
     `records` counts all that it has numbered, including the `lost` ones. `next` is the number after the rank's last
     record, `durable` the number after the last one that the daemon has on disk; a gap takes the numbers of the records
-    that it lost. `rank` is None until its first records. `account` states what became of each record, `refusal` why
+    that it lost. `rank` is None until its first records. `account` states what became of every record, `refusal` why
     the daemon refused records last.
     """
 
@@ -95,7 +95,7 @@ class RefusedProcess(msgspec.Struct, frozen=True):
 
 
 class AgentStatus(msgspec.Struct, frozen=True):
-    """The state of the agent: where it sends to, whether that answers, and every process it knows."""
+    """The state of the agent: where it sends to, whether that answers, and every process it has."""
 
     schema: str
     pid: int = 0

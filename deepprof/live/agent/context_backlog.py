@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     """The rank's ids of names, for the process's."""
 
 NEVER = np.iinfo(np.int64).max
-MOST_SUMS = 1 << 18  # that are held: 10 MB
+MOST_SUMS = 1 << 18  # that are kept: 10 MB
 
 
 class _ContextPiece(NamedTuple):
@@ -49,7 +49,7 @@ class ContextBacklog:
 
     @property
     def is_used(self) -> bool:
-        """Whether the process tells of contexts at all."""
+        """Whether the process shows of contexts at all."""
         return len(self.tree) > 1
 
     def add_contexts(self, payload: memoryview, names: Sequence[str]) -> None:
@@ -109,7 +109,7 @@ class ContextBacklog:
         return self.device.finish(now_ns) if self.is_used else 0
 
     def renew(self, now_ns: int) -> ContextBacklog:
-        """Return what is known after a new connection, on which the process tells its contexts again."""
+        """Return what is available after a new connection, on which the process shows its contexts again."""
         return ContextBacklog(device=ContextDeviceTimes(unjoined=self.finish(now_ns)))
 
 

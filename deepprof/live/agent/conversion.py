@@ -73,7 +73,7 @@ def device_events(rows: Rows, start_ns: Int64s, end_ns: Int64s, names: Ids) -> p
 def find_devices(rows: Rows) -> npt.NDArray[np.uint32]:
     """Return the devices of EVENT rows.
 
-    A synchronisation names only its context, and the collector knows the device only of contexts in which something has
+    A synchronisation names only its context, and the collector has the device only of contexts in which something has
     run. The device of the others is that of the other rows of the context, if these are all of one device.
     """
     devices: npt.NDArray[np.uint32] = np.ascontiguousarray(rows["device"])
@@ -132,7 +132,7 @@ def memory_events(rows: Rows, time_ns: Int64s, process: int) -> pl.DataFrame:
 
 
 def device_sizes(rows: Rows) -> pl.DataFrame:
-    """Return the devices of MEMORY_CHANGE rows that tell how much memory these have, as `DEVICES`."""
+    """Return the devices of MEMORY_CHANGE rows that show how much memory these have, as `DEVICES`."""
     stated = rows[(rows["device_nbytes"] > 0) & (rows["device"] >= 0)]
     columns = {
         "device": stated["device"].astype(np.uint16),

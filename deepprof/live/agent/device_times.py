@@ -28,7 +28,7 @@ class ContextDeviceTimes:
     `unjoined` counts events that no launch came for: another thread launched them, or an iteration was left out.
     """
 
-    launches: Rows = field(default_factory=lambda: np.empty(0, _KNOWN))  # in the order in which they came
+    launches: Rows = field(default_factory=lambda: np.empty(0, _KNOWN))  # in the order in which they arrived
     events: Rows = field(default_factory=lambda: np.empty(0, _EVENT))
     fresh_launches: list[Rows] = field(default_factory=list)
     fresh_events: list[Rows] = field(default_factory=list)
@@ -68,7 +68,7 @@ class ContextDeviceTimes:
         self.launches = self.launches[self.launches["came_ns"] > now_ns - PATIENCE_NS]
 
     def _find_contexts(self, correlations: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """Return which context launched each event, as the latest of equal correlations tells, 0 where none does."""
+        """Return which context launched each event, as the latest of equal correlations shows, 0 where none does."""
         if not len(self.launches):
             return np.zeros(len(correlations), np.uint32)
         order = np.argsort(self.launches["correlation"], kind="stable")

@@ -57,7 +57,7 @@ def read_hello(payload: bytes | memoryview) -> ProcessHello:
 
 
 def split(text: str) -> dict[str, str]:
-    """Return the lines `key=value` of a text, the first of each key."""
+    """Return the lines `key=value` of a text, the first of every key."""
     words: dict[str, str] = {}
     for line in text.split("\n")[:LINES]:
         key, equals, value = line.partition("=")

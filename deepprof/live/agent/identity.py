@@ -18,7 +18,7 @@ RUN = r"(-[0-9]{1,6})+"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorRun:
-    """One run of one collector on a rank of a job. `rank` None: not known, the agent gives a number.
+    """One run of one collector on a rank of a job. `rank` None: unknown, the agent gives a number.
 
     `collector` names the run: the same name continues the rank, another one begins it anew.
     """

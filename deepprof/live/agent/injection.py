@@ -16,7 +16,7 @@ INJECTIONS = {  # the variable that makes a library load ours, and what is lost 
     "INTEL_LIBITTNOTIFY64": "PyTorch's operators are not collected",
     "NVTX_INJECTION64_PATH": "NVTX ranges are not collected",
 }
-ONLY_WITH_CONTEXT = "NVTX_INJECTION64_PATH"  # ranges cost the job time, and are asked for
+ONLY_WITH_CONTEXT = "NVTX_INJECTION64_PATH"  # ranges cost the job time, and are requested
 
 
 @dataclass(frozen=True, slots=True)

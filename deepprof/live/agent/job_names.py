@@ -35,7 +35,7 @@ def name_job(command: Sequence[str], unix_s: float) -> str:
 def _find_script(command: Sequence[str]) -> str:
     """Return the name of what is run: a script without its suffix, the module after -m, else the program.
 
-    The first script counts, also after a launcher such as torchrun with options of its own.
+    The first script counts, also after a launcher such as torchrun with its own options.
     """
     scripts = (PurePosixPath(word).stem for word in command if word.endswith(SCRIPT))
     modules = (after for word, after in pairwise(command) if word == "-m")

@@ -36,7 +36,7 @@ class NoAgentError(Exception):
 class AgentSupervisor:
     """Keeps an agent listening at a socket. `options` are those of `deepprof agent`; `say` takes a line for people.
 
-    The agent is a child in a session of its own, ends by itself when it has nothing to do, and writes its log beside
+    The agent is a child in its own session, ends by itself when it has nothing to do, and writes its log next to
     the socket. Of many runs at once one starts it, and the others wait for that.
     """
 

@@ -34,11 +34,11 @@ SWEEP_S = 0.5
 IDLE_S = 30.0  # without a process and without work, before an agent that was started for a run ends
 ORPHANED_IDLE_S = 15.0  # the same once that run is gone; a child that it left behind may still import torch
 STUCK_S = 300.0  # without a daemon, before an agent that only has spools left ends: the next agent sends them
-LAST_S = 5.0  # for the last records to arrive when the agent is told to stop
+LAST_S = 5.0  # for the last records to arrive when the agent is instructed to stop
 
 
 def default_socket(environ: Mapping[str, str]) -> Path:
-    """Return where the agent listens, beside the daemon's own socket."""
+    """Return where the agent listens, next to the daemon's own socket."""
     return Path(str(default_address(environ).path)).with_name(SOCKET)
 
 
@@ -97,7 +97,7 @@ class NodeAgent:
             log.info("listening", extra={"socket": str(self.settings.socket), "to": str(self.endpoint.address)})
             await self.vitals.watch("the agent's house", self.keep_house(stopping, tasks))
             await _end_tasks(tasks)  # sources end their ranks
-            await server.close()  # the next agent knows that records not read by now are missing
+            await server.close()  # the next agent has that records not read by now are missing
             await self.wind_up()
         self.vitals.check("the agent")
         log.info("stopped")
@@ -115,7 +115,7 @@ class NodeAgent:
             await self.pause(stopping, SWEEP_S)
 
     def start_sources(self) -> list[asyncio.Task[None]]:
-        """Start the sources beside the processes. Raises `UsageError`."""
+        """Start the sources next to the processes. Raises `UsageError`."""
         source_options, home = self.settings.source_options, self.settings.socket.parent
         self.sources = make_sources(source_options, home, self.endpoint, self.roster.open, self.hear_source)
         return [self.start(f"the source {type(source).__name__}", source.run()) for source in self.sources]
@@ -195,6 +195,6 @@ async def _end_tasks(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def run(settings: AgentSettings, endpoint: Endpoint) -> None:
-    """Run an agent until it is told to stop. Raises `DeepProfError`."""
+    """Run an agent until it is instructed to stop. Raises `DeepProfError`."""
     raise_file_limit()  # each rank has five open files
     asyncio.run(NodeAgent(settings, endpoint).serve())

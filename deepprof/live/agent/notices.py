@@ -14,7 +14,7 @@ CHARS = 500
 
 @dataclass(slots=True)
 class NoticeLog:
-    """Lines for the log; `tell` is called with each new one."""
+    """Lines for the log; `tell` is called with every new one."""
 
     tell: Callable[[str], None]
     said: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REMEMBERED_NOTICES))

@@ -34,7 +34,7 @@ from deepprof.metrics.operators import (
     untouched,
 )
 
-UNDECIDED_ROWS = 8192  # rows that wait until the thread is known: a few iterations of a small model
+UNDECIDED_ROWS = 8192  # rows that wait until the thread is available: a few iterations of a small model
 UNDECIDED_NS = 2_000_000_000  # how long they wait; a loop without a backward pass does not train
 WAITING_ROWS = 65_536  # rows that wait for a long operator's end, as many as a message may have
 
@@ -52,9 +52,9 @@ class OperatorSplit:
 
 
 class OperatorKernels:
-    """Turns one process's operators, which come in windows, into kernels: `split` for each window, finally `finish`.
+    """Turns one process's operators, which come in windows, into kernels: `split` for every window, finally `finish`.
 
-    `note` is the Hello's note on this; empty while no thread is known, and nothing was given out as a kernel.
+    `note` is the Hello's note on this; empty while no thread is available, and nothing was emitted as a kernel.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class OperatorKernels:
     def split(
         self, host_events: pl.DataFrame, annotations: pl.DataFrame, names: Sequence[str], until_ns: int
     ) -> OperatorSplit:
-        """Return the rows that can be given out now that all rows that start before `until_ns` have come.
+        """Return the rows that can be emitted now that all rows that start before `until_ns` have come.
 
         `names` are all texts by `name_id`; those of earlier calls stay. `until_ns` does not fall, and no row starts
         before the `until_ns` of the previous call.
@@ -176,7 +176,7 @@ class OperatorKernels:
 
 
 def _reach_over(ranges: pl.DataFrame, time_ns: int) -> pl.DataFrame:
-    """Return one range for each thread that covers all its ranges across a time: rows that start then need it."""
+    """Return one range for every thread that covers all its ranges across a time: rows that start then need it."""
     across = ranges.filter(pl.col("start_ns") < time_ns, pl.col("end_ns") > time_ns)
     return across.group_by(PLACE, maintain_order=True).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
 

@@ -1,6 +1,6 @@
 """How much is collected of a process: everything, complete windows, or nothing, so that collecting stays cheap.
 
-A pure state machine: every second it takes the cost of collecting and whether records were lost, and returns whether to
+A pure state machine: every second it needs the cost of collecting and whether records were lost, and returns whether to
 collect. Records are never sampled one by one, which would destroy their sequence: windows are whole.
 """
 

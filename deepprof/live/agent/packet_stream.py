@@ -1,4 +1,4 @@
-"""Reads packets from a socket: whole, bounded, each in a buffer of its own."""
+"""Reads packets from a socket: whole, bounded, each in its own buffer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST_NBYTES = 64 << 10
 
 
 async def read_packets(connection: socket.socket) -> AsyncIterator[tuple[int, memoryview]]:
-    """Yield kind and payload of each packet until the other side closes. Raises `ProtocolError`, `OSError`.
+    """Yield kind and payload of every packet until the other side closes. Raises `ProtocolError`, `OSError`.
 
     One packet is in memory at a time; nothing is read ahead, so that a sender that writes too fast has to wait.
     """
@@ -28,11 +28,11 @@ async def read_packets(connection: socket.socket) -> AsyncIterator[tuple[int, me
         if magic != MAGIC or zero or more or nbytes > limit:
             raise ProtocolError("what it writes are no packets")
         yield kind, await _receive(loop, connection, nbytes, at_once)
-        limit, at_once = PAYLOAD_NBYTES, max(at_once, nbytes)  # a sender that has sent so much once is trusted
+        limit, at_once = PAYLOAD_NBYTES, max(at_once, nbytes)  # a sender that has sent this much once is trusted
 
 
 async def _receive(loop: asyncio.AbstractEventLoop, connection: socket.socket, nbytes: int, at_once: int) -> memoryview:
-    """Return `nbytes` bytes. A packet that never comes whole takes at most twice the memory of the part that came.
+    """Return `nbytes` bytes. A packet that never comes whole uses at most twice the memory of the part that arrived.
 
     Memory for the first `at_once` bytes is taken in one piece.
     """

@@ -25,7 +25,7 @@ _NODE = np.dtype(
 
 
 class SumTimes(NamedTuple):
-    """Start and length of each window, and the time on devices of what each context launched."""
+    """Start and length of every window, and the time on devices of what each context launched."""
 
     start_ns: npt.NDArray[np.int64]
     window_ns: npt.NDArray[np.int64]

@@ -54,7 +54,7 @@ from deepprof.live.agent.rank_spool import RankSpool
 from deepprof.live.agent.record_limits import AHEAD_NS, FAR_NS, are_possible, judge_records
 from deepprof.live.agent.reordering import ReorderBuffer, Rows
 
-SOON_NS = 10**9  # after a reading that came after the record
+SOON_NS = 10**9  # after a reading that arrived after the record
 log = logging.getLogger(__name__)
 
 LEAST_HOLD_NS, MOST_HOLD_NS = 250_000_000, 10_000_000_000
@@ -64,11 +64,11 @@ LEAST_HOLD_NS, MOST_HOLD_NS = 250_000_000, 10_000_000_000
 PATIENCE_NS = 10_000_000_000
 BEHIND_NS = 1_000_000_000
 HELD_NBYTES = 32 << 20  # of records that wait for their turn; beyond it only those that have come are ordered
-EVERY_NS = 1_000_000_000  # between batches, unless BATCH_RECORDS are held
+EVERY_NS = 1_000_000_000  # between batches, unless BATCH_RECORDS are kept
 BATCH_RECORDS = 8192  # records: a small batch costs the daemon as much as a large one
 CUT_TEXT = "the process was gone before it had said its end: its last records may be missing"
 HIGHEST = 2**60  # number of a record
-NO_CONTEXT = "no-context"  # device events that came into no context's sum, where contexts are told
+NO_CONTEXT = "no-context"  # device events that arrived into no context's sum, where contexts are told
 NOT_COLLECTED = "not-collected"  # no rank took them, or no agent had asked for them
 RECORDS = {Kind.EVENTS: EVENT, Kind.RANGES: RANGE, Kind.MEMORY_CHANGES: MEMORY_CHANGE}  # packets of records
 CONTEXT_PACKETS = (Kind.CONTEXTS, Kind.CONTEXT_SUMS, Kind.LAUNCHES)
@@ -163,7 +163,7 @@ class ProcessDecoder:
             self._open(0)
 
     def after(self, other: ProcessDecoder) -> ProcessDecoder:
-        """Return this one as the successor of `other`, whose records no rank took: names and clocks stay."""
+        """Return this one as the successor of `other`, whose records no rank needed: names and clocks stay."""
         self.process_names, self.tick, self.notices = other.process_names, other.tick, other.notices
         self.contexts.tree = other.contexts.tree
         for own, others in zip(self._backlogs, other._backlogs, strict=True):
@@ -295,17 +295,17 @@ class ProcessDecoder:
 
     @property
     def lost_by_reason(self) -> dict[str, int]:
-        """Records that never came."""
+        """Records that never arrived."""
         return {reason: kinds.total() for reason, kinds in self.account.lost.items()}
 
     @property
     def lost(self) -> int:
-        """Records that never came, for whatever reason."""
+        """Records that never arrived, for whatever reason."""
         return sum(self.lost_by_reason.values())
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Records that came and were left out, by reason."""
+        """Records that arrived and were left out, by reason."""
         return {reason: kinds.total() for reason, kinds in self.account.left_out.items()}
 
     def _take_notice(self, payload: memoryview) -> None:
@@ -362,7 +362,7 @@ class ProcessDecoder:
         rank.gap("clock-set", 0, self.next - self.waiting)
 
     def _watermark(self, tick: ProcessTick) -> None:
-        """Set the time on each clock up to which all records are here."""
+        """Set the time on every clock up to which all records are here."""
         if tick.device_ns != NO_TIME:
             order = self.events.order
             hold = min(max(4 * order.longest_ns, LEAST_HOLD_NS), MOST_HOLD_NS)
@@ -390,7 +390,7 @@ class ProcessDecoder:
         return min(each.clock.one(each.until_ns) for each in sources)
 
     def _newest_ns(self) -> int:
-        """Return the start of the latest record that is held, in Unix time, not below the watermark."""
+        """Return the start of the latest record that is kept, in Unix time, not below the watermark."""
         sources = [each for each in self._sources() if each.order.held]
         return max([self.watermark_ns, *(each.clock.one(each.order.newest_ns) for each in sources)])
 
@@ -404,7 +404,7 @@ class ProcessDecoder:
         )
 
     def _flush(self) -> None:
-        """Give out everything that is held, even if earlier records may still come."""
+        """Give out everything that is kept, even if earlier records may still come."""
         if any(each.order.held for each in self._sources()):
             self._release(self._newest_ns() + 1, whole=True)
         if self.operators is not None and self.rank is not None:
@@ -413,7 +413,7 @@ class ProcessDecoder:
         self._release_sums(whole=True)
 
     def _release(self, until_ns: int | None, *, whole: bool = False) -> None:
-        """Give the rank the records that began before `until_ns`, or all that are held if `whole`."""
+        """Give the rank the records that began before `until_ns`, or all that are kept if `whole`."""
         if until_ns is None or self.rank is None or until_ns <= self.watermark_ns:
             return
         tables: dict[str, pl.DataFrame] = {}
@@ -436,16 +436,16 @@ class ProcessDecoder:
             self._send(split, self.rank, self._take_changes(split.until_ns, self.rank))
 
     def _release_sums(self, *, whole: bool = False) -> None:
-        """Give the rank the sums whose windows are over, or all that are held if `whole`."""
+        """Give the rank the sums whose windows are over, or all that are kept if `whole`."""
         clock, now_ns = self.ranges.clock, self._now_ns()
         if self.rank is None or not self.contexts.held or not clock.is_set:
             return
         known_ns = NO_TIME if self.watermark_ns == NO_TIME else clock.to_local(self.watermark_ns)
-        # Those that came before the clock was set are checked only now.
+        # Those that arrived before the clock was set are checked only now.
         rows = self._sound(self.contexts.take(None if whole else ready_until(known_ns, now_ns)), self.ranges)
         for piece in self.contexts.release(rows, now_ns, clock, partial(self.process_names.ids, rank=self.rank)):
             self.account.give(Counter({CONTEXT_KIND: piece.sums}))
-            # Operators that stand for kernels may still wait: nothing more is promised than before.
+            # Operators that represent kernels may still wait: nothing more is promised than before.
             self.rank.send(piece.tables, self.rank.watermark_ns, self.next - self.waiting - piece.following)
 
     def _now_ns(self) -> int:
@@ -461,7 +461,7 @@ class ProcessDecoder:
         rank.send(tables, split.until_ns, self.next - self.waiting)
 
     def _take_changes(self, until_ns: int, rank: RankSpool, *, whole: bool = False) -> Tables:
-        """Return the changes of memory before `until_ns`, or all, of a process whose operators stand for kernels."""
+        """Return the changes of memory before `until_ns`, or all, of a process whose operators represent kernels."""
         source = self.changes
         if not source.clock.is_set:
             return NO_CHANGES

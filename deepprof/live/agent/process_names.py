@@ -1,4 +1,4 @@
-"""The names of a process, by its own ids, as its packets tell them."""
+"""The names of a process, by its own ids, as its packets show them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN = "(unknown)"
 
 
 class ProcessNameTable:
-    """Texts by the process's ids, which begin at 1; 0, and ids that never came, are unknown."""
+    """Texts by the process's ids, which begin at 1; 0, and ids that never arrived, are unknown."""
 
     def __init__(self) -> None:
         self.texts = [UNKNOWN]

@@ -1,4 +1,4 @@
-"""What a process tells people, by code, and the lines of the log about it: both bounded, whatever it sends."""
+"""What a process shows people, by code, and the lines of the log about it: both bounded, whatever it sends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_NOTICES, MOST_LINES = 16, 64  # of one process: codes, and lines of the log
 
 
 class ProcessNotices:
-    """The latest text of each code, the latest of all last."""
+    """The latest text of every code, the latest of all last."""
 
     def __init__(self) -> None:
         self.texts: dict[int, str] = {}

@@ -22,7 +22,7 @@ SHOWN = 40  # characters of a wrong value
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Which `rank` of a job of `world_size` a process is, None if not known; `how` names the source, for people."""
+    """Which `rank` of a job of `world_size` a process is, None if unknown; `how` names the source, for people."""
 
     rank: int | None = None
     world_size: int | None = None

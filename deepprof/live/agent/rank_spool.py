@@ -105,7 +105,7 @@ class RankSpool:
         return False
 
     def gap(self, reason: str, lost: int = 0, source_next: int = 0) -> None:
-        """Report that `lost` records (0: not known how many) are missing here, and the reason, as a word."""
+        """Report that `lost` records (0: unknown how many) are missing here, and the reason, as a word."""
         self.told_missing += lost
         self.intake.gap(reason, lost, source_next)
         self.uplink.wake()

@@ -54,7 +54,7 @@ class _ActiveRank:
 
 @dataclass(slots=True)
 class AgentRanks:
-    """All ranks. `endpoint` leads to the daemon, spools lie under `root`.
+    """All ranks. `endpoint` leads to the daemon, spools are under `root`.
 
     `awaits` returns whether the process of a collector is here, and may still have records for a rank that was left.
     """
@@ -135,7 +135,7 @@ class AgentRanks:
         return replace(identity, collector=own[0] if own else next(free))
 
     def _count_former(self, collector: str) -> int:
-        """Return how many records a process has given to ranks of its own that have ended."""
+        """Return how many records a process has given to its own ranks that have ended."""
         ended = self.ended | {each.spool.hello.collector: each.spool.source_next for each in self.former}
         return max((count for name, count in ended.items() if is_run_of(name, collector)), default=0)
 
@@ -221,7 +221,7 @@ class AgentRanks:
 
     @property
     def is_sending(self) -> bool:
-        """Whether a daemon takes something at present."""
+        """Whether a daemon uses something at present."""
         return any(active.uplink.state.connected for active in self.all)
 
     async def close(self) -> None:

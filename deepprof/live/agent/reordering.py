@@ -30,7 +30,7 @@ def ends_of(rows: Rows) -> npt.NDArray[np.int64]:
 class ReorderBuffer:
     """Holds records back until no record can come that began before them.
 
-    Records that began before `watermark_ns` have been given out: one that comes now and began before is `late`, counted
+    Records that began before `watermark_ns` have been emitted: one that comes now and began before is `late`, counted
     and left out. `longest_ns` is the longest recent record, and decides how long others must be held back.
     """
 
@@ -39,7 +39,7 @@ class ReorderBuffer:
     late: int = 0
     nbytes: int = 0
     longest_ns: int = 0
-    last_end_ns: int = EARLIEST  # of all that came
+    last_end_ns: int = EARLIEST  # of all that arrived
 
     def add(self, rows: Rows) -> Rows:
         """Take records in any order; returns those that are late."""
@@ -99,17 +99,17 @@ class ReorderBuffer:
 
     @property
     def newest_ns(self) -> int:
-        """The latest start that is held; `watermark_ns` where nothing is."""
+        """The latest start that is kept; `watermark_ns` where nothing is."""
         return max((last for _, last, _ in self.chunks), default=self.watermark_ns)
 
     @property
     def held(self) -> int:
-        """How many records are held."""
+        """How many records are kept."""
         return sum(len(rows) for _, _, rows in self.chunks)
 
 
 def _by_start(parts: list[Rows]) -> Rows:
-    """Return the rows of all parts by start; rows of one time stay in the order in which they came."""
+    """Return the rows of all parts by start; rows of one time stay in the order in which they arrived."""
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     starts = starts_of(rows)
     if (starts[1:] >= starts[:-1]).all():

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 SETTLE_S = 5.0
-EXPORT_S = 60.0  # for the .sqlite to appear beside an .nsys-rep, which `nsys profile --export` makes last
+EXPORT_S = 60.0  # for the .sqlite to appear next to an .nsys-rep, which `nsys profile --export` makes last
 RETRY_S = 30.0  # while the daemon is away
 ENTRIES = 10_000
 MEMORY_NBYTES = 4 << 20
@@ -64,7 +64,7 @@ class ReportFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ReportShipment:
-    """The content of a report: ranks of the job `job`, and files beside it with the same content."""
+    """The content of a report: ranks of the job `job`, and files next to it with the same content."""
 
     job: str
     traces: Sequence[Trace]
@@ -100,7 +100,7 @@ def _check_files(endpoint: Endpoint) -> None:
 def read_report(path: Path, job: str) -> _ReportShipment | None:
     """Return the content of a file, None for one that is no report. Raises `TraceError` for one that cannot be read.
 
-    A file that names its rank, inside or by its name, is that rank of `job`. Any other file is a job of its own,
+    A file that names its rank, inside or by its name, is that rank of `job`. Any other file is its own job,
     `job/NAME`, and each process whose work it contains is a rank of it.
     """
     job = clean_name(job) or "reports"

@@ -1,4 +1,4 @@
-"""What the agent collects beside the processes that connect to it: PyTorch's windows, a growing file, reports."""
+"""What the agent collects next to the processes that connect to it: PyTorch's windows, a growing file, reports."""
 
 from __future__ import annotations
 

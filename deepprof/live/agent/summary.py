@@ -48,7 +48,7 @@ class FinishedCommand:
     """A command that has ended.
 
     `to` is the daemon's address if the user gave one, `usual` the one that `deepprof watch` takes by default, None if
-    that is not known. `since_unix_ns` is when the agent that the run found began: a later agent knows nothing of the
+    that is unknown. `since_unix_ns` is when the agent that the run found began: a later agent has nothing of the
     time before it. `going` are processes of the command that have outlived it.
     """
 

@@ -69,7 +69,7 @@ async def send_trace(
     Records that start before `watermark_ns`, the watermark so far, are late and left out. `until_ns` is the watermark
     at the end, by default 1 ns past the last start. `offset_ns` moves a session clock to Unix time if the trace does
     not state its offset. Operands, launch shapes and call stacks are left out: ids of stacks are valid in one trace
-    only. Raises `TraceError` for a trace whose clock is not known.
+    only. Raises `TraceError` for a trace whose clock is unknown.
     """
     whole = _on_unix(trace, offset_ns)
     trace = as_sent(whole)
@@ -85,7 +85,7 @@ async def send_trace(
 
 
 def _on_unix(trace: Trace, offset_ns: int | None) -> Trace:
-    """Return the trace on Unix time. Raises `TraceError` if the offset is not known."""
+    """Return the trace on Unix time. Raises `TraceError` if the offset is unknown."""
     moved = to_unix(trace)
     if moved is not None:
         return moved

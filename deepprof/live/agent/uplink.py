@@ -1,4 +1,4 @@
-"""Sends one spool to the daemon, however long that is away; the spool keeps the messages, the uplink holds a few."""
+"""Sends one spool to the daemon, however long that is away; the spool keeps the messages, the uplink contains a few."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 POLICY = SendPolicy(window_nbytes=8 << 20, patience_s=None, reach_s=None, counted=True)
 NOT_KEPT, REFUSED = "not-kept", "refused"  # reasons of gaps
 BARE = pb.End(await_account=True)
-REFUSALS = 3  # of the message at the same record: so many are not from a daemon that is just being set up
+REFUSALS = 3  # of the message at the same record: this many are not from a daemon that is just being set up
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def connect(  # noqa: PLR0913 - where it is, and what is shown there
 ) -> Daemon:
     """Return the daemon at `address` (`unix:PATH` or `HOST:PORT`), to be used in a `with` statement.
 
-    Without an address it is the one in DEEPPROF_DAEMON, else the one on this machine. `token_file` holds the token,
+    Without an address it is the one in DEEPPROF_DAEMON, else the one on this machine. `token_file` contains the token,
     `ca` the certificates that authenticate the daemon over TLS; `cert` and `key` are the client's own. Files left out
     come from DEEPPROF_TOKEN_FILE, DEEPPROF_CA, DEEPPROF_CERT and DEEPPROF_KEY. `timeout_s` limits every query.
 

@@ -48,7 +48,7 @@ Value = TypeVar("Value")
 PAGE = 1000  # jobs, ranks or loops of one page
 PAGES = 100_000  # of one list: no daemon has more
 DRAIN_S = 600.0
-PIECE_RECORDS = 1 << 19  # of one answer at a time: what is read is held in memory until it is given
+PIECE_RECORDS = 1 << 19  # of one answer at a time: what is read is kept in memory until it is given
 LATE_RANK_S = 60.0  # how long ranks that have sent nothing are waited for
 MOST_WAITING = 1 << 20  # records of a rank, as in the daemon: a sender may never promise that no earlier one comes
 
@@ -112,7 +112,7 @@ class Daemon:
         return pl.concat([table for table in tables if table.height] or tables[:1])
 
     def metrics(self, job: str) -> tuple[LoopFigures, ...]:
-        """Return the metrics of Table III of each loop that is followed now, over the latest iterations."""
+        """Return the metrics of Table III of every loop that is followed now, over the latest iterations."""
         answer = self.ask(self.query.GetMetrics, query.GetMetricsRequest(job=job))
         return tuple(build(LoopFigures, figures) for figures in answer.metrics)
 
@@ -165,7 +165,7 @@ class Daemon:
         """Return the latest raw records of a job's ranks (or of some of them) as traces, for `deepprof.analyze`.
 
         Ranks are numbered and their clocks aligned as in `deepprof.read_job`, and `between` means the same as there. A
-        note states how many records came before the window. Takes the memory of the tables.
+        note states how many records arrived before the window. Takes the memory of the tables.
         """
         from deepprof.live.client.traces import read_traces
 
@@ -266,14 +266,14 @@ class Daemon:
 
 
 class JobRecords:
-    """The records of a job's ranks as they arrive. `ended`: all ranks that the daemon knows have ended, all was given.
+    """The records of a job's ranks as they arrive. `ended`: all ranks that the daemon has have ended, all was given.
 
     A read asks only for what follows the records that are known. Records are given once no earlier one of their rank
     can come by what its sender has promised, so that they are in order of time; of too many that wait the older half is
     given, and what then comes late is out of order.
 
     Where ranks state how many there are, those that have sent nothing are waited for, a minute from the last record on.
-    `missed` counts records that had left the daemon's window before they were read. Times of each rank are on its own
+    `missed` counts records that had left the daemon's window before they were read. Times of every rank are on its own
     clock; side tables are left out.
     """
 
@@ -281,9 +281,9 @@ class JobRecords:
         self.daemon, self.job, self.piece_records = daemon, job, piece_records
         self.ranks: dict[int, _RankRecords] = {}
         self.former: list[_RankRecords] = []  # of collectors that others have replaced
-        self.world_size = 0  # as the ranks state it, 0: not known
+        self.world_size = 0  # as the ranks state it, 0: unknown
         self.ended = False
-        self._all_ended_s: float | None = None  # since when all ranks that the daemon knows have ended
+        self._all_ended_s: float | None = None  # since when all ranks that the daemon has have ended
 
     @property
     def missed(self) -> int:
@@ -296,7 +296,7 @@ class JobRecords:
         return sum((Counter(rank.assembly.dropped) for rank in (*self.former, *self.ranks.values())), Counter())
 
     def read(self) -> Iterator[Trace]:
-        """Yield the records that can be given by now, as a trace of each rank that has some, or several.
+        """Yield the records that can be given by now, as a trace of every rank that has some, or several.
 
         Raises `DaemonError`; nothing is lost by it, and `read` may be called again.
         """
@@ -314,7 +314,7 @@ class JobRecords:
             self._all_ended_s = None
 
     def _may_begin(self, states: Sequence[RankState]) -> bool:
-        """Return whether one more rank may begin now that all which the daemon knows have ended."""
+        """Return whether one more rank may begin now that all which the daemon has have ended."""
         now_s = time.monotonic()
         self._all_ended_s = now_s if self._all_ended_s is None else self._all_ended_s
         self.world_size = max((state.world_size for state in states), default=0)
@@ -407,14 +407,14 @@ class _RankRecords:
 
     @property
     def position(self) -> query.ReadPosition:
-        """How far the rank is known."""
+        """How far the rank is available."""
         known = self.assembly
         return query.ReadPosition(
             rank=self.number, collector=known.hello.collector, next=known.expected, names=len(known.names)
         )
 
     def skip(self, number: int) -> None:
-        """Count the records before `number` that are not known: the daemon no longer has them."""
+        """Count the records before `number` that are unknown: the daemon no longer has them."""
         gone = number - self.assembly.expected
         if gone > 0:
             self.missed += gone
@@ -434,7 +434,7 @@ class _RankRecords:
             self.assembly.add_end(answer.end)
 
     def _is_repeated(self, first: int, lost: int, reason: str) -> bool:
-        """Return whether a gap is one of unknown size that was taken: what lies at the position comes again."""
+        """Return whether a gap is one of unknown size that was taken: what is at the position comes again."""
         repeated = not lost and (first, reason) in self.gaps
         self.gaps = {gap for gap in self.gaps if gap[0] == first} | ({(first, reason)} if not lost else set())
         return repeated

@@ -57,7 +57,7 @@ class Endpoint:
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
-        """The gRPC options of each channel."""
+        """The gRPC options of every channel."""
         return (*OPTIONS, DIRECT) if self.address.is_local else OPTIONS
 
 

@@ -25,7 +25,7 @@ def cut_repeated(trace: Trace, times: int, records: int) -> Iterator[tuple[Batch
     """Yield `trace`, `times` times, as batches of `records` rows with their counts.
 
     Each repetition is later in time and continues the record numbers. Where the trace was interrupted there is a gap.
-    Raises `UsageError` where the last repetition would lie beyond all times that a trace can hold.
+    Raises `UsageError` where the last repetition would be beyond all times that a trace can hold.
     """
     period = measure_period(trace)
     if times > 1 and not fits(trace, period * (times - 1)):

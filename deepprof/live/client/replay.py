@@ -62,7 +62,7 @@ class TraceReplay:
 
 
 def check_words(job: str, collector: str | None = None) -> None:
-    """Raise `UsageError` for names that no daemon accepts; call it before reading traces, which may take long."""
+    """Raise `UsageError` for names that no daemon accepts; call it before reading traces, which may last long."""
     try:
         check_hello(Hello(job=job, collector=collector or "send", clock=CLOCK_UNIX), WireLimits())
     except WireError as error:
@@ -80,7 +80,7 @@ def replay(  # noqa: PLR0913 - what is sent, how, and who is told
 ) -> ReplayTotals:
     """Send `traces`, the numbered ranks of one job, and return when all records are durable.
 
-    `notice` is called for each lost connection. Raises `DaemonError`, and `UsageError` for what no daemon accepts.
+    `notice` is called for every lost connection. Raises `DaemonError`, and `UsageError` for what no daemon accepts.
     """
     began = clock.now_s()
     sending = ReplayRun(endpoint, traces, how, clock, watch, notice)
@@ -181,7 +181,7 @@ def choose_records(trace: Trace, speed: float | None) -> int:
 
 
 def find_zeros(traces: Sequence[Trace]) -> list[int]:
-    """Return where the recording begins on each rank's clock: at one common time where all are on the unix clock."""
+    """Return where the recording begins on every rank's clock: at one common time where all are on the unix clock."""
     starts = [(extremes(trace) or (0, 0))[0] for trace in traces]
     together = all(trace.clock == "unix" for trace in traces)
     return [min(starts)] * len(starts) if together and starts else starts

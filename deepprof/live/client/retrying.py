@@ -43,7 +43,7 @@ CLOCK: Clock = _SystemClock()
 class RetrySchedule:
     """Ever longer pauses between attempts, up to a time limit.
 
-    The longest pause doubles with each failure, and each pause is a random half to the whole of it, so that the many
+    The longest pause doubles with every failure, and each pause is a random half to the whole of it, so that the many
     clients of a daemon do not come back together. `limit_s` counts from the first failure since the last success; None:
     no limit. `chance` returns a number from 0 to 1.
     """

@@ -38,7 +38,7 @@ class StreamBrokenError(Exception):
         return self.status
 
     def details(self) -> str | None:
-        """Return the explanation that came with the code."""
+        """Return the explanation that arrived with the code."""
         return self.said
 
 
@@ -96,7 +96,7 @@ class IngestStream:
                 yield request
 
     def listen(self) -> None:
-        """Pass every answer to the event loop, at last how the stream ended; runs in a thread of its own."""
+        """Pass every answer to the event loop, at last how the stream ended; runs in its own thread."""
         try:
             for answer in self.call:
                 self.loop.call_soon_threadsafe(self.answers.put_nowait, answer)

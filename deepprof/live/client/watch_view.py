@@ -21,7 +21,7 @@ from deepprof.render.plain import printable
 from deepprof.render.units import ABSENT, format_bytes, format_duration, format_ratio
 
 JOBS = 8  # number of first jobs whose ranks are queried
-AROUND = 8  # lines of a job beside its rows
+AROUND = 8  # lines of a job next to its rows
 MIN_ROWS = 3  # rows of a job, however low the screen
 SILENT_NS = 300 * 10**9  # without a record, as in the alert CollectorSilent
 STYLES = {
@@ -74,7 +74,7 @@ class _LiveRow:
 
     @property
     def level(self) -> str:
-        """How much its collector records; empty where that is everything or not known now."""
+        """How much its collector records; empty where that is everything or unknown now."""
         status = self.rank.status
         told = status is not None and self.rank.connected and not self.rank.ended
         return status.level if status is not None and told and status.level in THROTTLED else ""
@@ -216,7 +216,7 @@ def _count_iterations(ranks: Sequence[RankState]) -> tuple[int, int]:
 
 
 def _show_iterations(job: JobState, ranks: Sequence[RankState] | None) -> str:
-    """Return a job's iterations on each rank; without the ranks their mean."""
+    """Return a job's iterations on every rank; without the ranks their mean."""
     if not ranks:
         return f"{round(job.iterations / max(job.ranks, 1)):,}"
     fewest, most = _count_iterations(ranks)
@@ -265,7 +265,7 @@ def _draw_stages(ranks: Sequence[RankState], width: int) -> Iterator[Line]:
 
 
 def _draw_contexts(ranks: Sequence[RankState], width: int) -> Iterator[Line]:
-    """Yield a line with the lines of code that took most of the latest window, of the first rank that sends contexts.
+    """Yield a line with the lines of code that used most of the latest window, of the first rank that sends contexts.
 
     It is time on devices where any is in use; of too many the last are left out.
     """
@@ -328,7 +328,7 @@ def _list_columns(
 
 
 def _show_figure(find: Callable[[_LiveRow], RankState | DeviceState | None], name: str, row: _LiveRow) -> str:
-    """Return a figure of a row in its unit, `ABSENT` where none is known."""
+    """Return a figure of a row in its unit, `ABSENT` where none is available."""
     value = getattr(find(row), name, None)
     if value is None or isinstance(value, str):
         return value or ABSENT
@@ -405,7 +405,7 @@ def _show_kept(sender: SenderState) -> str:
 
 
 def _of(held: str, most: str | int) -> str:
-    """Return what is held, with the limit where there is one."""
+    """Return what is kept, with the limit where there is one."""
     return f"{held} of {most}" if most else held
 
 

@@ -20,7 +20,7 @@ P = ParamSpec("P")
 
 
 class ProcessFailedError(DeepProfError):
-    """A daemon or an agent (`who`) cannot go on because of a bug of its own; what it has acknowledged is on disk."""
+    """A daemon or an agent (`who`) cannot go on because of its own bug; what it has acknowledged is on disk."""
 
     def __init__(self, who: str, problem: str) -> None:
         super().__init__(f"{who} has ended: {problem}; start it again, and report what its log says")

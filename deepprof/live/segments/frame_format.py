@@ -1,4 +1,4 @@
-"""A frame: a header with a checksum of its own, and a payload.
+"""A frame: a header with its own checksum, and a payload.
 
 Both checksums are keyed with the segment's salt and the frame's offset, so that a frame at another place than it was
 written to is not taken for a frame.
@@ -31,9 +31,8 @@ class FrameFormat:
     """The frames of a log: magic, kind, numbers, the payload's length and checksum, and the header's checksum.
 
     A frame of the kind `blank` is what a repair writes over damaged bytes: its payload is not checked. `is_searched`: a
-    reader looks for the next frame behind damaged bytes. That needs a secret salt; with another one bytes in a message
-    could be made to look like a frame.
-    """
+    reader searches for the next frame behind damaged bytes. That needs a secret salt; with another one bytes in a
+    message could be made to look like a frame."""
 
     magic: bytes  # at most seven
     numbers: str  # as letters of `struct`

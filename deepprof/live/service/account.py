@@ -40,7 +40,7 @@ class Accounts:
             return self._in_flight
 
     def arrive(self, count: int) -> None:
-        """Count records that came in; their outcome is still open."""
+        """Count records that arrived in; their outcome is still open."""
         with self._lock:
             self._received += count
             self._in_flight += count
@@ -90,7 +90,7 @@ class Accounts:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether records were lost before they came in, or were damaged later."""
+        """Whether records were lost before they arrived in, or were damaged later."""
         with self._lock:
             return self._gaps > 0
 

@@ -46,15 +46,15 @@ class ContextWindow:
     folded: int = 0
 
     def overlaps(self, start_ns: int, end_ns: int) -> bool:
-        """Return whether some of it lies in a time."""
+        """Return whether some of it is in a time."""
         return self.start_ns < end_ns and self.start_ns + self.length_ns > start_ns
 
 
 def merge_trees(parts: Sequence[pl.DataFrame], most: int = MOST_NODES) -> tuple[pl.DataFrame, int]:
     """Return one tree of all parts, and how often contexts began that it does not have.
 
-    Parts are trees, or tables with other columns beside `context`, `parent` and the amounts, all with the same; the
-    first row of a context says what it is.
+    Parts are trees, or tables with other columns next to `context`, `parent` and the amounts, all with the same; the
+    first row of a context states what it is.
     """
     rows = pl.concat(parts)
     others = [column for column in rows.columns if column not in {"context", *AMOUNTS}]
@@ -92,7 +92,7 @@ def _fold(tree: pl.DataFrame, most: int) -> pl.DataFrame:
 
 
 def _find_kept(nodes: pl.DataFrame, most: int) -> npt.NDArray[np.int64]:
-    """Return for each context after the first `most` the place of the deepest of these above it; else the height."""
+    """Return for every context after the first `most` the place of the deepest of these above it; else the height."""
     places = pl.DataFrame({"context": nodes["context"]}).with_row_index("place")
     parents = nodes.select(context="parent").join(places, on="context", how="left", maintain_order="left")["place"]
     above = parents.fill_null(nodes.height).to_numpy().astype(np.int64)
@@ -109,7 +109,7 @@ def merge_windows(windows: Sequence[ContextWindow], start_ns: int, length_ns: in
 
 
 def merge_hours(windows: Iterable[ContextWindow]) -> Iterator[ContextWindow]:
-    """Yield the windows of each hour as one, in the order of time."""
+    """Yield the windows of every hour as one, in the order of time."""
     hours: dict[int, list[ContextWindow]] = {}
     for window in windows:
         hours.setdefault(window.start_ns // HOUR_NS * HOUR_NS, []).append(window)
@@ -155,7 +155,7 @@ class MergedWindows:
         self._parts, self._rows = [rows], rows.height
 
     def _in_steps(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the sums of each context in windows that are at least `step_ns` long."""
+        """Return the sums of every context in windows that are at least `step_ns` long."""
         start = pl.col("time_ns") // self.step_ns * self.step_ns
         rows = rows.with_columns(time_ns=start, window_ns=pl.max_horizontal("window_ns", pl.lit(self.step_ns)))
         grouped = rows.group_by("time_ns", "context", maintain_order=True)

@@ -1,4 +1,4 @@
-"""The daemon: opens its store and its endpoints, runs until it is told to stop, and then saves everything."""
+"""The daemon: opens its store and its endpoints, runs until it is instructed to stop, and then saves everything."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _OpenStore:
 
 log = logging.getLogger(__name__)
 
-GRACE_S = 5.0  # for calls that are under way when the daemon is told to stop
+GRACE_S = 5.0  # for calls that are under way when the daemon is instructed to stop
 SERVICES = tuple(
     module.DESCRIPTOR.services_by_name[name].full_name
     for module, name in ((ingest_pb2, "Ingest"), (query_pb2, "Query"), (admin_pb2, "Admin"))
@@ -99,7 +99,7 @@ async def serve(config: Config) -> None:
 
 
 async def _work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) -> None:
-    """Run the tasks beside the calls until the daemon is to stop. Raises the error that stops one of them."""
+    """Run the tasks next to the calls until the daemon is to stop. Raises the error that stops one of them."""
     watch = partial(engine.vitals.watch, "the daemon's house")
     tasks = [asyncio.create_task(watch(each)) for each in (examiner.run(), keep_house(engine))]
     await asyncio.wait((heeding, *tasks), return_when=asyncio.FIRST_COMPLETED)

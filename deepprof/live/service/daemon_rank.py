@@ -48,7 +48,7 @@ class QueuedMessage:
     count: int
     records: CheckedRecords | None = None  # of a batch
     devices: bytes = b""  # the table that describes the devices, as received
-    lost: int | None = None  # of a gap; None where the number is not known
+    lost: int | None = None  # of a gap; None where the number is unknown
     missing: Mapping[str, int] = field(default_factory=dict)  # records that it reports as not sent, by reason
     arrived_ns: int = 0  # on the daemon's monotonic clock
 
@@ -64,7 +64,7 @@ class QueuedMessage:
 
     @property
     def nbytes(self) -> int:
-        """The memory that it takes while it waits: the message, and its tables, which are about as large."""
+        """The memory that it needs while it waits: the message, and its tables, which are about as large."""
         return waiting_nbytes(len(self.payload))
 
 
@@ -74,7 +74,7 @@ def waiting_nbytes(payload_nbytes: int) -> int:
 
 
 class SavedRank(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state of a rank beside its session's, as a checkpoint keeps it."""
+    """The state of a rank next to its session's, as a checkpoint keeps it."""
 
     version: int
     next: int
@@ -138,13 +138,13 @@ class DaemonRank:
     contexts: list[ContextWindow] = field(default_factory=list)  # … nor these windows of calling contexts
     position: JournalPlace | None = None  # of the last item mined
     saved: JournalPlace | None = None  # … when last saved
-    begun: JournalPlace | None = None  # the journal's end when the rank began: its records lie after it
+    begun: JournalPlace | None = None  # the journal's end when the rank began: its records are after it
     latest: JournalPlace | None = None  # of the last item that is durable
     unsaved_nbytes: int = 0
     state_nbytes: int = 0  # of the last checkpoint
     saved_ns: int = 0
     lag_ns: int = 0
-    mined: int = 0  # the number after the last record that the session took, or knows to be lost
+    mined: int = 0  # the number after the last record that the session took, or has to be lost
     mined_end: bool = False
     mined_items: int = 0
     counted: tuple[int, bool] = (0, False)  # the record up to which the account is complete, and whether to the end
@@ -235,7 +235,7 @@ class DaemonRank:
         self.names_nbytes += item.names_nbytes
 
     def note_bare_gap(self, first: int, reason: str) -> bool:
-        """Note a gap of unknown size; False: it is known, and was sent again because a connection broke."""
+        """Note a gap of unknown size; False: it is available, and was sent again because a connection broke."""
         place, reasons = self.bare_gaps
         here = reasons if place == first else frozenset()
         if reason not in here and len(here) < MOST_REASONS:

@@ -252,7 +252,7 @@ class Engine:
         log.info("rank-let-go", extra={"job": rank.hello.job, "rank": rank.hello.rank, "token": rank.owner})
 
     def end(self, rank: DaemonRank) -> None:
-        """Close a rank that is replaced or let go, with the records that came. For the worker's thread."""
+        """Close a rank that is replaced or let go, with the records that arrived. For the worker's thread."""
         while rank.queue:  # these items are durable, so they must be mined
             self.worker.mine(rank)
         self.worker.save([rank])

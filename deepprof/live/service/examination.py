@@ -1,7 +1,7 @@
 """The process that examines raw records apart from the daemon, so that rules may be slow and a bug costs one report.
 
 Run as a module: it reads length-prefixed `ReadWindowResponse` messages, perhaps `END_OF_MESSAGES` and the histories of
-calling contexts, and writes one `ExaminationResult`, with the documents of the page if `--documents` says how many
+calling contexts, and writes one `ExaminationResult`, with the documents of the page if `--documents` states how many
 bytes they may have. With `--keep FOLDER` it writes the records to a store there instead, cut to the time between
 `--from` and `--to`.
 """
@@ -74,7 +74,7 @@ class ExaminationResult(msgspec.Struct, frozen=True):
     """The result of an examination: the report (JSON), findings, loops, and the iterations as an Arrow IPC stream.
 
     `stages` has the known stages by rank, for the ranks whose records show them. `documents` are those of the page, or
-    `documents_problem` says why there are none.
+    `documents_problem` states why there are none.
     """
 
     report: str
@@ -220,9 +220,9 @@ def _figures_of(number: int, loop: Loop) -> LoopFigures:
 
 
 def find_stages(loops: Iterable[Loop]) -> dict[int, tuple[StageFigures, ...]]:
-    """Return the known stages of each rank in the longest of its loops; ranks without any are left out.
+    """Return the known stages of every rank in the longest of its loops; ranks without any are left out.
 
-    The longest is the one whose complete iterations take the most time together.
+    The longest is the one whose complete iterations use the most time together.
     """
     longest: dict[int, Loop] = {}
     for loop in sorted(loops, key=lambda loop: int(loop.usual["iteration_ns"].sum()), reverse=True):

@@ -33,7 +33,7 @@ class FairQueue(Generic[T]):
         self._owners.setdefault(owner, OrderedDict()).setdefault(job, deque()).append(item)
 
     def discard(self, owner: str, job: str, item: T) -> None:
-        """Remove an item, wherever it stands; one that is not in the queue is ignored."""
+        """Remove an item, wherever it is; one that is not in the queue is ignored."""
         items = self._owners[owner].get(job) if owner in self._owners else None
         if items is not None and item in items:
             items.remove(item)

@@ -14,7 +14,7 @@ from deepprof.collectors.errors import DeepProfError, escaped
 from deepprof.ownership import find_fault
 
 PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
-CAPTURES_LIST = "captures.json"  # in the folder of the captures: the data of each capture
+CAPTURES_LIST = "captures.json"  # in the folder of the captures: the data of every capture
 CHECK = "run `deepprof fsck` on the store"
 
 

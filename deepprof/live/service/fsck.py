@@ -20,7 +20,7 @@ JOURNAL, CAPTURES = "journal", "captures"
 def check_store(store: Path, *, repair: bool = False) -> list[StoreProblem]:
     """Return every problem of the store in the directory `store`; with `repair` they are repaired, and still returned.
 
-    A repair moves the parts that it takes out to `lost+found` in the store. Raises `UsageError` where there is no
+    A repair moves the parts that it needs out to `lost+found` in the store. Raises `UsageError` where there is no
     store, `StoreError` where a daemon runs on it or it is of a newer version, and `OSError`.
     """
     _require_store(store)
@@ -33,7 +33,7 @@ def check_store(store: Path, *, repair: bool = False) -> list[StoreProblem]:
 
 
 def _require_store(store: Path) -> None:
-    """Raise `UsageError` unless the directory holds a part of a daemon's store."""
+    """Raise `UsageError` unless the directory contains a part of a daemon's store."""
     if not store.is_dir():
         raise UsageError(f"{store}: is no directory; name the store of `deepprof serve`")
     if not os.access(store, os.R_OK | os.X_OK):

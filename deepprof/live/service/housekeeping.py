@@ -102,7 +102,7 @@ async def _try_again(engine: Engine) -> None:
 
 
 async def take_measure(engine: Engine) -> None:
-    """Measure the bytes of the history, and of each rank in it."""
+    """Measure the bytes of the history, and of every rank in it."""
     engine.history_nbytes = await asyncio.to_thread(_measure, engine.history.path.parent)
     kept, senders = await asyncio.to_thread(lambda: (engine.history.kept_nbytes(), engine.history.senders()))
     engine.senders.note_kept(kept, senders)

@@ -9,12 +9,12 @@ from deepprof.live.service.clock import DaemonClock
 
 T = TypeVar("T")
 
-AGE_NS = 10**8  # for which a look is good enough: the shortest interval that clients may ask for
-EASE = 9  # a look is also good for so many times as long as it took: making looks takes at most a tenth of the time
+AGE_NS = 10**8  # for which a look is good enough: the shortest interval that clients may request
+EASE = 9  # a look is also good for this many times as long as it needed: making looks uses at most a tenth of the time
 
 
 class LatestLooks(Generic[T]):
-    """Keeps the latest look at each job; for the event loop only."""
+    """Keeps the latest examine every job; for the event loop only."""
 
     def __init__(self, make: Callable[[str], T], clock: DaemonClock) -> None:
         self._make, self._clock = make, clock

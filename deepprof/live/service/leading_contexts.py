@@ -1,11 +1,10 @@
-"""The lines of code that take most of a rank's time: few, and the same for long, so that each can be a series.
+"""The lines of code that use most of a rank's time: few, and the same for long, so that each can be a series.
 
-A line comes in where it takes clearly more than the least of those that are in, and then stays: lines that take about
-the same do not change places with every minute. A line's time counts where the line is at that moment, in a series of
-its own or in the one of all others: the counters together have all of the time, each once. A line that comes back
-begins at 0, which Prometheus takes for a restart.
-After some times as many lines as lead at a time no new ones come in: a program that makes up names has few series, too.
-"""
+A line comes in where it needs clearly more than the least of those that are in, and then stays: lines that use about
+the same do not change places with every minute. A line's time counts where the line is at that moment, in its own
+series or in the one of all others: the counters together have all of the time, each once. A line that comes back begins
+at 0, which Prometheus takes for a restart. After some times as many lines as lead at a time no new ones come in: a
+program that makes up names has few series, too."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ LARGEST_NS = 1 << 56  # of a counter, two years: a message adds some of them up
 
 @dataclass(slots=True)
 class _LeadingLine:
-    """A line that is in: its counters, and what it took in the latest window."""
+    """A line that is in: its counters, and what it needed in the latest window."""
 
     host_ns: int = 0
     device_ns: int = 0
@@ -100,7 +99,7 @@ def _figures(line: str, taken: _LeadingLine) -> ContextFigures:
 
 
 def _name(line: str) -> str:
-    """Return a name of bounded length, of which the end says most; none is that of all others."""
+    """Return a name of bounded length, of which the end states most; none is that of all others."""
     if line == OTHER_CONTEXTS:
         return f"{line} "
     return line if len(line) <= LONGEST_NAME else LEFT_OUT + line[-(LONGEST_NAME - len(LEFT_OUT)) :]

@@ -1,4 +1,4 @@
-"""Model FLOP utilisation of running jobs, where the configuration says what an iteration of their model computes.
+"""Model FLOP utilisation of running jobs, where the configuration states what an iteration of their model computes.
 
 The shapes of operators are not sent to the daemon, so that it cannot know that itself.
 """
@@ -47,6 +47,6 @@ def read_all(texts: Iterable[str]) -> tuple[ModelFlops, ...]:
 
 
 def add_ideal(view: RankView, known: Sequence[ModelFlops]) -> RankView:
-    """Return a rank with the shortest time of its iterations, if the first entry with its job says it."""
+    """Return a rank with the shortest time of its iterations, if the first entry with its job states it."""
     ideal_ns = next((each.ideal_ns for each in known if fnmatchcase(view.job, each.jobs)), None)
     return view if ideal_ns is None else replace(view, ideal_iteration_ns=ideal_ns)

@@ -45,7 +45,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 PAGE, LARGEST_PAGE = 100, 1000
 ROWS, LARGEST_ROWS = 8192, 65_536
 READERS, STALLED_S = 16, 60.0  # readers of raw records at a time, and for how long one may read nothing
-MOST_POSITIONS = 65_536  # of a reader of raw records, one for each rank
+MOST_POSITIONS = 65_536  # of a reader of raw records, one for every rank
 NAME_CHARS, NAMES_NBYTES = 4096, 32 << 20  # of a context's name, and of all of an answer
 WATCHERS = 512  # at a time
 NOBODY: Kept = "", 0
@@ -328,7 +328,7 @@ async def _read_positions(after: Sequence[wire.ReadPosition], context: Context) 
 
 
 async def _check_size(size: int, usual: int, largest: int, context: Context) -> int:
-    """Return the page size that the call asks for, or the usual one; ends the call if it is too large."""
+    """Return the page size that the call requests, or the usual one; ends the call if it is too large."""
     if size > largest:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"page_size: {size} is above {largest}")
     return size or usual

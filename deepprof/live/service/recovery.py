@@ -173,7 +173,7 @@ def _catch_up(engine: Engine, rank: DaemonRank) -> None:
 def _read_item(rank: DaemonRank, frame: JournalFrame) -> QueuedMessage | None:
     """Return the message that a frame holds, None where it cannot be read any more.
 
-    It was checked when it came, but perhaps against other limits.
+    It was checked when it arrived, but perhaps against other limits.
     """
     if frame.kind == "batch":
         try:

@@ -19,7 +19,7 @@ class RefusedError(Exception):
 
 
 class Refusals:
-    """How often something was refused, by reason and by sender ("": not known). Safe from any thread."""
+    """How often something was refused, by reason and by sender ("": unknown). Safe from any thread."""
 
     def __init__(self) -> None:
         self._counts = Counter[tuple[str, str]]()

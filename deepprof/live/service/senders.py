@@ -22,7 +22,7 @@ BURST_NS = 10**9  # that a sender may be ahead of its rate
 
 
 class RecordRates:
-    """Knows for each sender how far it is ahead of its rate; for the event loop only.
+    """Knows for every sender how far it is ahead of its rate; for the event loop only.
 
     A message is admitted while its sender is not more than a second ahead, whatever its size: in any time `t` a sender
     brings at most `rate * (t + 1 s)` records and one message per stream.
@@ -59,7 +59,7 @@ LOOK_NS = 10**9 // 2  # after which a delayed sender is checked again
 class Senders:
     """Limits every sender to its share; all but `look` is for the event loop only.
 
-    `share_of` returns the share of a name as it is now. The bytes kept of each sender are those measured last
+    `share_of` returns the share of a name as it is now. The bytes kept of every sender are those measured last
     (`note_kept`).
     """
 
@@ -104,7 +104,7 @@ class Senders:
         return self._jobs.get(job, ("", 0))
 
     def note_kept(self, kept: Mapping[tuple[str, int], int], senders: Mapping[tuple[str, int], str]) -> None:
-        """Note how many bytes are kept of each rank, by job and number, and its sender."""
+        """Note how many bytes are kept of every rank, by job and number, and its sender."""
         by_sender, jobs = defaultdict[str, Counter[str]](Counter), dict[str, tuple[str, int]]()
         for (job, rank), nbytes in sorted(kept.items()):
             sender = senders.get((job, rank), "")

@@ -1,4 +1,4 @@
-"""Leases for long calls: their number is limited, and a caller never holds more than are left for others."""
+"""Leases for long calls: their number is limited, and a caller never contains more than are left for others."""
 
 from __future__ import annotations
 

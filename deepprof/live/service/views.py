@@ -116,7 +116,7 @@ class DeviceView(DeviceState):
 
 
 def _list_utilization(view: RankView) -> Samples:
-    """Return the share of each device's median iteration that its model's operations would take at the peak."""
+    """Return the share of every device's median iteration that its model's operations would take at the peak."""
     ideal_ns = view.ideal_iteration_ns
     if ideal_ns is None:
         return []
@@ -159,4 +159,4 @@ class RankView(RankState):
             samples=_list_utilization,
         ),
     )
-    sender: str = ""  # the name of the token that sent it, or of another proof; "": not known
+    sender: str = ""  # the name of the token that sent it, or of another proof; "": unknown

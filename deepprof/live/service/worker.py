@@ -269,7 +269,7 @@ class SessionWorker:
 
     def needed(self) -> JournalPlace:
         """Return the place from which on the journal is still needed; everything before is saved, and synced."""
-        end = self.journal.end  # read first: items that become durable later lie after it
+        end = self.journal.end  # read first: items that become durable later are after it
         needs = min((rank.needs for rank in self.ranks() if rank.needs is not None), default=end)
         self.history.sync()
         return min(needs, end)
@@ -288,7 +288,7 @@ def next_turn(rank: DaemonRank) -> list[tuple[QueuedMessage, JournalPlace]]:
 
 
 def _add_kinds(items: Iterable[QueuedMessage]) -> Counter[str]:
-    """Return how many records of each kind the batches among the items have."""
+    """Return how many records of every kind the batches among the items have."""
     return sum((count_kinds(item.records.tables) for item in items if item.records is not None), Counter[str]())
 
 

@@ -28,10 +28,9 @@ Buffer = tuple[int, int]  # its offset in the body, and its length in bytes
 class Piece:
     """Rows whose sizes were checked.
 
-    `nodes` are the numbers of rows and of nulls, column after column; `columns` are the buffers of each column. `parts`
-    is the number of text buffers of each column whose texts are stored as views. `text_nbytes` are the bytes of all
-    texts, each counted as often as it is referred to.
-    """
+    `nodes` are the numbers of rows and of nulls, column after column; `columns` are the buffers of every column.
+    `parts` is the number of text buffers of every column whose texts are stored as views. `text_nbytes` are the bytes
+    of all texts, each counted as often as it is referred to."""
 
     rows: int
     nodes: tuple[int, ...]
@@ -78,7 +77,7 @@ def _pair(numbers: Sequence[int]) -> list[Buffer]:
 
 
 def _check_places(buffers: Sequence[Buffer], nbytes: int) -> None:
-    """Raise `MalformedArrowError` unless the buffers lie one after another, without overlap, in a body of `nbytes`."""
+    """Raise `MalformedArrowError` unless the buffers are one after another, without overlap, in a body of `nbytes`."""
     end = 0
     for offset, length in buffers:
         if length < 0 or not end <= offset <= nbytes - length:
@@ -97,7 +96,7 @@ def _count_buffers(widths: Sequence[int], text: str, parts: Sequence[int]) -> li
 
 
 def group(buffers: Sequence[Buffer], counts: Sequence[int]) -> Iterator[tuple[Buffer, ...]]:
-    """Yield the buffers of each column."""
+    """Yield the buffers of every column."""
     if len(buffers) != sum(counts):
         raise MalformedArrowError(f"{len(buffers)} buffers, its columns have {sum(counts)}")
     at = 0
@@ -112,7 +111,7 @@ def _text_places(rows: int, text: str) -> int:
 
 
 def _measure_views(body: memoryview, column: tuple[Buffer, ...], rows: int) -> int:
-    """Return the bytes of the texts that `rows` views refer to; a shared text counts for each view."""
+    """Return the bytes of the texts that `rows` views refer to; a shared text counts for every view."""
     return int(np.frombuffer(body, "<u4", 4 * rows, column[1][0])[::4].sum(dtype=np.int64)) if rows else 0
 
 

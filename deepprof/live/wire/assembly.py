@@ -45,9 +45,9 @@ class TraceAssembly:
         self.rows = dict.fromkeys(SENT_RECORDS, 0)
         self.lost: Counter[str] = Counter()  # records by reason
         self.pauses = 0  # intended gaps
-        self.uncounted = 0  # other gaps, whose number of lost records is not known
+        self.uncounted = 0  # other gaps, whose number of lost records is unknown
         self.newest: dict[str, int] = {}  # the latest start so far, by table
-        self.breaks: list[dict[str, int]] = []  # the value of `newest` at each gap
+        self.breaks: list[dict[str, int]] = []  # the value of `newest` at every gap
         self.dropped: Mapping[str, int] = {}
         self.flagged: Mapping[str, int] = {}
 
@@ -83,7 +83,7 @@ class TraceAssembly:
         self.dropped, self.flagged = dict(message.dropped), dict(message.flagged)
 
     def follow(self, first: int) -> None:
-        """Count the records missing before the record `first`; raises `WireError` for numbers that came already."""
+        """Count the records missing before the record `first`; raises `WireError` for numbers that arrived already."""
         if first < self.expected:
             raise WireError("first", f"{first} comes again after {self.expected}")
         if first > self.expected:
@@ -91,7 +91,7 @@ class TraceAssembly:
             self.breaks.append(dict(self.newest))
 
     def add_names(self, records: CheckedRecords) -> None:
-        """Add new names; raises `WireError` where the text of a known name has changed."""
+        """Add new names; raises `WireError` where the text of a recognized name has changed."""
         known = len(self.names) - records.first_name
         if list(records.names[:known]) != self.names[records.first_name :][: len(records.names)]:
             raise WireError("names", "a name that is known has another text now")
@@ -99,7 +99,7 @@ class TraceAssembly:
         self.names_nbytes += sum(len(name.encode()) for name in records.names[known:])
 
     def take_rows(self) -> dict[str, pl.DataFrame]:
-        """Return the rows of the record tables, and contexts, in the order in which they came; forget all rows.
+        """Return the rows of the record tables, and contexts, in the order in which they arrived; forget all rows.
 
         A context may come several times; its first row holds.
         """
@@ -158,7 +158,7 @@ class TraceAssembly:
 
 
 def assemble_all(answers: Iterable[query_pb2.ReadWindowResponse], limits: WireLimits = LIMITS) -> list[Trace]:
-    """Return the traces, by rank, from the answers to `Query.ReadWindow`; those of each rank are in order.
+    """Return the traces, by rank, from the answers to `Query.ReadWindow`; those of every rank are in order.
 
     Raises `WireError` for answers that break the contract, and `ValueError` where they do not make a trace.
     """

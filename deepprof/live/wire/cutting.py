@@ -83,11 +83,11 @@ class _TraceCutter:
         self.most_rows = limits.batch_records
 
     def place_of(self, time_ns: int) -> Ends:
-        """Return how many rows of each table start before a time."""
+        """Return how many rows of every table start before a time."""
         return tuple(int(np.searchsorted(times, time_ns)) for times in self.starts)
 
     def parts(self, records: int) -> Iterator[Part]:
-        """Yield the tables of each batch, and where the batch ends."""
+        """Yield the tables of every batch, and where the batch ends."""
         end: Ends = tuple(rows.height for rows in self.tables)
         for table in self.fit_rows("devices", self.devices):
             yield NOTHING, [table]
@@ -104,7 +104,7 @@ class _TraceCutter:
             yield end, [table]
 
     def fit_records(self, since: Ends, until: Ends, records: int) -> Iterator[Part]:
-        """Yield the records in stretches of `records`; a stretch that is too large is halved. Raises `WireError`."""
+        """Yield the records in sections of `records`; a section that is too large is halved. Raises `WireError`."""
         for end in _find_stretches(self.starts, since, until, records):
             tables = dict(self.select(since, end))
             encoded = [encode(table, rows) for table, rows in tables.items()]
@@ -180,11 +180,10 @@ class _TraceCutter:
 
 
 def _find_stretches(starts: Sequence[NDArray[np.int64]], since: Ends, until: Ends, records: int) -> Iterator[Ends]:
-    """Yield where each stretch of `records` rows ends, from `since` to `until`; the last may have fewer.
+    """Yield where each section of `records` rows ends, from `since` to `until`; the last may have fewer.
 
-    `starts` are the sorted times of each table. Among rows of the same time those of an earlier table come first. Takes
-    memory for one stretch.
-    """
+    `starts` are the sorted times of every table. Among rows of the same time those of an earlier table come first.
+    Takes memory for one section."""
     at = since
     while at != until:
         rest = [times[a : min(a + records, b)] for times, a, b in zip(starts, at, until, strict=True)]
@@ -194,7 +193,7 @@ def _find_stretches(starts: Sequence[NDArray[np.int64]], since: Ends, until: End
 
 
 def _count_taken(rest: Sequence[NDArray[np.int64]], records: int) -> Sequence[int]:
-    """Return how many rows of each table are among the first `records` rows."""
+    """Return how many rows of every table are among the first `records` rows."""
     sizes = [len(times) for times in rest]
     if sum(sizes) <= records:
         return sizes

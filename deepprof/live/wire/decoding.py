@@ -61,7 +61,7 @@ def _measure_pieces(messages: Iterable[ArrowMessage], table: str, layout: Layout
 
 
 def _check_codes(message: ArrowMessage, expected: pl.Series, text: str) -> None:
-    """Raise `MalformedArrowError` unless a dictionary holds exactly the `expected` texts, in their order."""
+    """Raise `MalformedArrowError` unless a dictionary contains exactly the `expected` texts, in their order."""
     rows = message.head.table(CODES_ROWS)
     if rows is None or message.head.number(CODES_DELTA, "B"):
         raise MalformedArrowError("a dictionary comes in parts")

@@ -310,7 +310,7 @@ class ContextFigures:
 
 @dataclass(frozen=True, slots=True)
 class LeadingFigures:
-    """The lines of code that take most of a rank's time, the largest first, and all others together.
+    """The lines of code that use most of a rank's time, the largest first, and all others together.
 
     `latest_…` figures are of a window of `window_ns`.
     """
@@ -427,8 +427,8 @@ class Findings:
 class ContextHistory:
     """What calling contexts of a job did in a time; `rank` is None for all ranks together.
 
-    `nodes` has a row for each context, callers first: `context`, `parent` (0: none), `kind`, `name` and `line`, as
-    `trace.context_nodes` but for the text. `sums` has a row for each context and window: `time_ns`, `window_ns`,
+    `nodes` has a row for every context, callers first: `context`, `parent` (0: none), `kind`, `name` and `line`, as
+    `trace.context_nodes` but for the text. `sums` has a row for every context and window: `time_ns`, `window_ns`,
     `context`, `count`, `host_ns` with that of callees, and `device_count` and `device_ns` of what it launched itself.
     `windows` were merged into those of `sums`, of at least `step_ns`; `folded` is how often contexts began that were
     too many, and count for those above. `earliest_ns` is when the first window began that is kept, None without any.

@@ -27,7 +27,7 @@ def _follow(data: bytes, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FlatTable:
-    """One table: the position in `data` of each field's value, 0 for a field that is absent."""
+    """One table: the position in `data` of every field's value, 0 for a field that is absent."""
 
     data: bytes
     fields: Scalars

@@ -27,7 +27,7 @@ def make_hello(  # noqa: PLR0913  options by name
 ) -> pb.Hello:
     """Return the message that announces `trace` as a rank of `job`.
 
-    `rank` replaces the trace's own rank; without either it is 0 and marked as not known. `collector` names this
+    `rank` replaces the trace's own rank; without either it is 0 and marked as unknown. `collector` names this
     transmission; where it is None a new random name is made. Texts that are too long are cut. Raises `WireError` for a
     job, rank or collector that no daemon accepts.
     """

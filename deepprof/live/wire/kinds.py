@@ -17,7 +17,7 @@ KINDS_OF_RECORDS = (*ACTIVITIES, *HOST_KINDS)
 
 
 def count_kinds(tables: Mapping[str, pl.DataFrame]) -> Counter[str]:
-    """Return how many records the tables hold of each kind: device events by activity, the others by their table."""
+    """Return how many records the tables hold of every kind: device events by activity, the others by their table."""
     counts = Counter({table: tables[table].height for table in HOST_KINDS if table in tables and tables[table].height})
     if (events := tables.get("device_events")) is not None and events.height:
         activities = np.bincount(events["activity"].to_physical().to_numpy(), minlength=len(ACTIVITIES))

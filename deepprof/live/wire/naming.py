@@ -15,7 +15,7 @@ MARK_CHARS = 16
 
 
 class NewNames:
-    """The names not yet sent. A piece of them takes at most a quarter of a message, and has at most `batch_names`."""
+    """The names not yet sent. A piece of them uses at most a quarter of a message, and has at most `batch_names`."""
 
     def __init__(self, names: pl.Series, limits: WireLimits) -> None:
         self.names = shorten_names(names, limits.name_nbytes)

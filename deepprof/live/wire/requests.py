@@ -1,6 +1,6 @@
 """Bytes from the network to a message: its lists are counted before it is built.
 
-Two bytes of a message can become an object of some fifty bytes; a message of 16 MiB would take 400 MiB before anything
+Two bytes of a message can become an object of some fifty bytes; a message of 16 MiB would use 400 MiB before anything
 could be checked. So the fields are walked first, which takes no memory and stops at the first list that is too long.
 """
 
@@ -65,7 +65,7 @@ def _list_fields(data: bytes) -> Iterator[Place]:
 
 
 def _walk(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the number of each field between two positions, and where its bytes begin and end; empty for no bytes."""
+    """Yield the number of every field between two positions, and where its bytes begin and end; empty for no bytes."""
     while at < end:
         # Numbers of one byte, which are most, are read without a call: this blocks the event loop of all streams.
         if (tag := data[at]) < 128:

@@ -1,8 +1,8 @@
-"""A job as a Chrome JSON trace for ui.perfetto.dev: its own events, and beside them what DeepProf found in them.
+"""A job as a Chrome JSON trace for ui.perfetto.dev: its own events, and next to them what DeepProf found in them.
 
-Each device of each rank is a process with tracks for findings, iterations, nested loops, idle causes and streams; the
-host is a process with a track per thread. Slices that overlap without nesting get lanes of their own, because viewers
-drop them otherwise. Events become text a piece at a time: beside the analysis this takes memory for the order and the
+Each device of every rank is a process with tracks for findings, iterations, nested loops, idle causes and streams; the
+host is a process with a track per thread. Slices that overlap without nesting get their own lanes, because viewers
+drop them otherwise. Events become text a piece at a time: next to the analysis this takes memory for the order and the
 lanes of one table, about 300 bytes an event, and for `document.PIECE` events as text.
 """
 

@@ -12,7 +12,7 @@ from deepprof.collectors.trace import RECORD_TABLES, Trace
 class PerfettoClock(Struct, frozen=True):
     """The clock of the traces (`unix` or `session`) and the time on it that is the file's zero, in nanoseconds.
 
-    Ranks with different clocks have a zero each in `zeros_ns`: 50 years would lie between them otherwise.
+    Ranks with different clocks have a zero each in `zeros_ns`: 50 years would be between them otherwise.
     """
 
     kind: str

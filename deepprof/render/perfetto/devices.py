@@ -25,7 +25,7 @@ def devices_of(trace: Trace) -> dict[int, str]:
 
 
 def stream_layer(trace: Trace, device: int, streams: pl.DataFrame) -> SliceLayer:
-    """Return all events of a device on its streams, the main one first; waits have tracks of their own.
+    """Return all events of a device on its streams, the main one first; waits have their own tracks.
 
     `streams` is `Analysis.streams`.
     """
@@ -67,7 +67,7 @@ def annotation_layer(trace: Trace, device: int) -> SliceLayer:
 
 
 def count_on_device(trace: Trace, device: int, loops: Sequence[Loop]) -> pl.DataFrame:
-    """Return the memory in use on a device and how busy it was in each iteration, as counters."""
+    """Return the memory in use on a device and how busy it was in every iteration, as counters."""
     return pl.concat(
         [count_memory(trace, pl.col("device") == device), *(_count_busy(loop.iterations) for loop in loops)]
     )
@@ -80,7 +80,7 @@ def count_memory(trace: Trace, wanted: pl.Expr) -> pl.DataFrame:
 
 
 def _count_busy(iterations: pl.DataFrame) -> pl.DataFrame:
-    """Return the busy ratio of each iteration from its start on, and 0 where none follows."""
+    """Return the busy ratio of every iteration from its start on, and 0 where none follows."""
     length = pl.col("busy_ns") + pl.col("idle_ns")
     known = iterations.filter(length > 0).with_columns(end=pl.col("start_ns") + length)
     begins = known.select(time_ns="start_ns", value=(pl.col("busy_ns") / length).round(4))

@@ -62,7 +62,7 @@ class PerfettoDocument:
         return self.processes
 
     def add(self, process: int, layer: SliceLayer) -> PlacedLayer:
-        """Write a layer's slices, those that cross others on lanes of their own."""
+        """Write a layer's slices, those that cross others on their own lanes."""
         start = layer.rows["start_ns"].to_numpy() - self.zero_ns
         closed = layer.rows.select(pl.max_horizontal("start_ns", "end_ns")).to_series()  # without nulls
         end = closed.to_numpy() - self.zero_ns

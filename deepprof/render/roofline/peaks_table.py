@@ -1,4 +1,4 @@
-"""Measured peaks as a table, beside the vendor's figures where they are known."""
+"""Measured peaks as a table, next to the vendor's figures where available."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRIALS = ("work", "type", "size", "runs", "best", "rate")
 
 
 def draw_trials(page: TextPage, trials: Sequence[PeakTrial]) -> None:
-    """Print a line for each trial."""
+    """Print a line for every trial."""
     rows = []
     for trial in trials:
         is_product = trial.work == "product"
@@ -30,7 +30,7 @@ def draw_trials(page: TextPage, trials: Sequence[PeakTrial]) -> None:
 
 
 def draw_peaks(page: TextPage, measured: DevicePeaks, vendor: DevicePeaks | None) -> None:
-    """Print the best of each type and level, and what part of the vendor's figure that is."""
+    """Print the best of every type and level, and what part of the vendor's figure that is."""
     page.line(f"{measured.name}: {measured.source}.")
     given = {} if vendor is None else vendor.matrix_flops_per_s | vendor.vector_flops_per_s
     products = {**measured.vector_flops_per_s, **measured.matrix_flops_per_s}

@@ -1,4 +1,4 @@
-"""What a roofline shows: roofs and points, the ranges of its axes, and how the time lies along them."""
+"""What a roofline shows: roofs and points, the ranges of its axes, and how the time is along them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepprof.render.roofline.rates import format_flops_rate, format_nbytes_rate
 from deepprof.render.units import format_ratio
 
 RoofKind = Literal["compute", "memory"]
-MOST_DECADES = 9  # of an axis; what lies beyond is drawn at its border
+MOST_DECADES = 9  # of an axis; what is beyond is drawn at its border
 MOST_POINTS = 2_000  # of a picture; the table has all rows
 FEWEST_DECADES = 2
 TINY = 1e-9  # weight of a value without any: of two ranges alike the one with more values counts
@@ -23,7 +23,7 @@ NO_ROOFS = "No peaks of this device are known: give them with --peaks to see its
 
 
 class RooflineRoof(Struct, frozen=True):
-    """A line that nothing lies above: FLOP/s of units (`compute`) or bytes/s of a level of memory (`memory`).
+    """A line that nothing is above: FLOP/s of units (`compute`) or bytes/s of a level of memory (`memory`).
 
     `is_extra` is one that the user asks about, such as a memory at half the rate: what if it were so.
     """
@@ -73,11 +73,11 @@ class RooflineAxis(Struct, frozen=True):
     high: int
 
     def place(self, value: float) -> float:
-        """Return where a positive value lies, 0 to 1; values beyond the range lie on its border."""
+        """Return where a positive value is, 0 to 1; values beyond the range are on its border."""
         return min(max((log10(value) - self.low) / (self.high - self.low), 0.0), 1.0)
 
     def holds(self, value: float) -> bool:
-        """Return whether a positive value lies in the range."""
+        """Return whether a positive value is in the range."""
         return self.low <= log10(value) <= self.high
 
     @property
@@ -92,8 +92,8 @@ def draw_up(
     """Return the picture of rows that `metrics.cost.roofs.add_roofs` gave their roofs.
 
     `table` has `name` and the columns of `add_roofs`, and may have `basis` (`measured` or `predicted`). A row without a
-    time stands where it could be at best, and has no share; where no row has a time, the ideal times count. `extra` are
-    rates of a memory in bytes/s to draw beside those of `peaks`.
+    time is where it could be at best, and has no share; where no row has a time, the ideal times count. `extra` are
+    rates of a memory in bytes/s to draw next to those of `peaks`.
     """
     is_timed = table["device_ns"].count() > 0
     rows = table.with_columns(
@@ -114,7 +114,7 @@ def draw_up(
 
 
 def _basis(table: pl.DataFrame) -> pl.Expr:
-    """Return on what each row rests: what the table says, else whether its time was measured."""
+    """Return on what each row rests: what the table states, else whether its time was measured."""
     if "basis" in table.columns:
         return pl.col("basis").cast(pl.String)
     return pl.when(pl.col("device_ns").is_null()).then(pl.lit("predicted")).otherwise(pl.lit("measured"))
@@ -184,7 +184,7 @@ def find_axes(picture: RooflinePicture) -> tuple[RooflineAxis, RooflineAxis]:
 def _find_axis(weighted: Iterable[tuple[float, float]], needed: Iterable[float], margin: float) -> RooflineAxis:
     """Return whole decades around positive values, with a part of a decade to spare at both ends.
 
-    Where they lie further apart than `MOST_DECADES`, it is the range with most of their weight; values that are
+    Where they are further apart than `MOST_DECADES`, it is the range with most of their weight; values that are
     `needed` weigh as much as all others.
     """
     values = [*weighted, *((value, 1.0) for value in needed)]
@@ -195,7 +195,7 @@ def _find_axis(weighted: Iterable[tuple[float, float]], needed: Iterable[float],
 
 
 def _choose_range(known: Sequence[tuple[float, float]], width: float) -> tuple[int, int]:
-    """Return the first and the last of sorted values that lie within `width` of each other and weigh most together."""
+    """Return the first and the last of sorted values that are within `width` of each other and weigh most together."""
     best, chosen, first, weight = -1.0, (0, 0), 0, 0.0
     for last, (value, own) in enumerate(known):
         weight += own + TINY
@@ -222,7 +222,7 @@ class RooflineLine(Struct, frozen=True):
 def draw_lines(picture: RooflinePicture, across: RooflineAxis, upward: RooflineAxis) -> list[RooflineLine]:
     """Return the roofs within the axes: of memory up to the highest compute roof, of units from their first ridge on.
 
-    Those that lie outside the axes are left out.
+    Those that are outside the axes are left out.
     """
     left, right, bottom, top = 10.0**across.low, 10.0**across.high, 10.0**upward.low, 10.0**upward.high
     compute, memory = (_of_kind(picture.roofs, kind) for kind in ("compute", "memory"))
@@ -246,7 +246,7 @@ class MarginalBars(Struct, frozen=True):
 
 
 def sum_along(axis: RooflineAxis, values: Iterable[tuple[float, float]], parts: int) -> MarginalBars:
-    """Return how the time lies along an axis of `parts` parts: of pairs of a value and a share."""
+    """Return how the time is along an axis of `parts` parts: of pairs of a value and a share."""
     shares = [0.0] * parts
     for value, share in values:
         shares[min(int(axis.place(value) * parts), parts - 1)] += share
@@ -254,5 +254,5 @@ def sum_along(axis: RooflineAxis, values: Iterable[tuple[float, float]], parts: 
 
 
 def count_beyond(picture: RooflinePicture, across: RooflineAxis, upward: RooflineAxis) -> int:
-    """Return how many points lie beyond the range of an axis, and are drawn on its border."""
+    """Return how many points are beyond the range of an axis, and are drawn on its border."""
     return sum(not (across.holds(point.intensity) and upward.holds(point.flops_per_s)) for point in picture.points)

@@ -39,7 +39,7 @@ HEAD = ("name", "share", "time", "FLOP/s", "FLOP/byte", "bound", "of roof", "bas
 
 
 def render_roofline(picture: RooflinePicture, table: pl.DataFrame, path: str) -> bytes:
-    """Return the content of a file whose suffix says what it is; raises `UsageError` for another suffix.
+    """Return the content of a file whose suffix states what it is; raises `UsageError` for another suffix.
 
     `table` is the one that the picture was made of: JSON and CSV have all its rows and columns.
     """
@@ -80,7 +80,7 @@ def _write_csv(table: pl.DataFrame) -> bytes:
 
 
 def _write_page(picture: RooflinePicture) -> str:
-    """Return one page that asks for nothing else: the picture and a table of its points."""
+    """Return one page that requests nothing else: the picture and a table of its points."""
     title = escape(printable(picture.title))
     policy = f"default-src 'none'; style-src {_hash(STYLE)} {_hash(PAGE_STYLE)}; base-uri 'none'; form-action 'none'"
     return "\n".join(

@@ -27,10 +27,10 @@ from deepprof.render.units import format_duration, format_ratio
 
 WIDTH, HEIGHT = 900.0, 600.0
 LEFT, RIGHT, TOP, BOTTOM = 92.0, 92.0, 104.0, 84.0  # around the plot
-STRIP, GAP = 44.0, 6.0  # of the bars of time beside it
+STRIP, GAP = 44.0, 6.0  # of the bars of time next to it
 LARGEST, SMALLEST = 26.0, 2.5  # radius of a point that takes all, or hardly any, of the time
 FAINTEST, FULLEST = 0.35, 0.85  # opacity, by share
-LABELS = 12  # points with their names beside them, where there is space
+LABELS = 12  # points with their names next to them, where there is space
 NAMED_FROM = 0.01  # of the time
 NAME = 34  # characters of such a name
 PER_CHAR, TEXT = 7.1, 13.0  # of a letter: its width, and a line's height
@@ -39,7 +39,7 @@ LINE = 18.0  # of the notes
 BOUNDS = ("compute", "memory", "launch")
 SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 PREFIXES = {0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
-# Okabe and Ito's colours; a form for each bound too.
+# Okabe and Ito's colours; a form for every bound too.
 STYLE = """
 svg { font: 12px system-ui, sans-serif; }
 text { fill: #1c2126; }
@@ -95,7 +95,7 @@ class _Plot(Struct, frozen=True):
 
 
 def draw_roofline_svg(picture: RooflinePicture) -> str:
-    """Return the picture as a file of its own."""
+    """Return the picture as its own file."""
     across, upward = find_axes(picture)
     plot, lines = _Plot(across, upward), draw_lines(picture, across, upward)
     notes = [
@@ -234,7 +234,7 @@ def _draw_roofs(plot: _Plot, lines: Sequence[RooflineLine], taken: list[Box]) ->
 def _label_level(
     plot: _Plot, label: str, start: tuple[float, float], others: Sequence[Box], taken: list[Box]
 ) -> Iterator[str]:
-    """Yield the label of a level roof: above its right end, or left of its begin where others lie close above it."""
+    """Yield the label of a level roof: above its right end, or left of its begin where others are close above it."""
     width, (x, y) = PER_CHAR * len(label), start
     for right, baseline in ((plot.right - 4, y - 5), (x - 8, y + 4)):
         box = (right - width, baseline - TEXT + 2, right, baseline + 2)
@@ -293,7 +293,7 @@ def _form(kind: str, x: float, y: float, radius: float, style: str) -> str:
 
 
 def _draw_names(plot: _Plot, points: Sequence[RooflinePoint], taken: list[Box]) -> Iterator[str]:
-    """Yield the names of the points that take most of the time, each beside its point where no other text is."""
+    """Yield the names of the points that use most of the time, each next to its point where no other text is."""
     for point in points[:LABELS]:
         if point.share_ratio < NAMED_FROM:
             return
@@ -309,7 +309,7 @@ def _draw_names(plot: _Plot, points: Sequence[RooflinePoint], taken: list[Box]) 
 
 
 def _places_of_name(plot: _Plot, point: RooflinePoint) -> Iterator[tuple[float, float, str]]:
-    """Yield where the name of a point may stand: at its right, at its left, above and below it."""
+    """Yield where the name of a point may be: at its right, at its left, above and below it."""
     x, y, radius = plot.x(point.intensity), plot.y(point.flops_per_s), _radius(point) + 4
     yield x + radius, y + 4, "start"
     yield x - radius, y + 4, "end"

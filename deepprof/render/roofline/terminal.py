@@ -106,14 +106,14 @@ def _block(share: float, most: float, is_ascii: bool) -> str:
 
 
 def _draw_side(axis: RooflineAxis, picture: RooflinePicture, row: int, is_ascii: bool) -> str:
-    """Return the bar of the time beside a row, nothing where there is none."""
+    """Return the bar of the time next to a row, nothing where there is none."""
     bars = sum_along(axis, ((point.flops_per_s, point.share_ratio) for point in picture.points), ROWS)
     share = bars.shares[ROWS - 1 - row]
     return " " + ("#" if is_ascii else "█") * max(round(share / bars.most * (SIDE - 1)), 1) if share > 0 else ""
 
 
 def _name_row(axis: RooflineAxis, row: int) -> str:
-    """Return what stands left of a row: the power of ten whose place is in it."""
+    """Return what is left of a row: the power of ten whose place is in it."""
     for exponent in axis.ticks:
         if min(int((1 - axis.place(10.0**exponent)) * ROWS), ROWS - 1) == row:
             return f"{format_flops_rate(10.0**exponent).removesuffix('FLOP/s').strip():>{LABEL - 1}} "

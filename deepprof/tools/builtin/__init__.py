@@ -1,1 +1,1 @@
-"""The tools that DeepProf brings, one in each module; `deepprof.tools.registry` lists them."""
+"""The tools that DeepProf brings, one in every module; `deepprof.tools.registry` lists them."""

@@ -1,4 +1,4 @@
-"""Which stretches of 2 MiB of memory are used all the time, and which in bursts (after PASTA's hotness).
+"""Which sections of 2 MiB of memory are used all the time, and which in bursts (after PASTA's hotness).
 
 By the accesses of kernels where a recording counted them (`deepprof accesses`), else by the lifetime of allocations.
 """
@@ -45,14 +45,13 @@ ADVICE = {
 
 
 class Hotness(Tool):
-    """Show which stretches of 2 MiB of memory are used for long and which in short bursts.
+    """Show which sections of 2 MiB of memory are used for long and which in short bursts.
 
     A recording of `deepprof accesses` has counted what kernels access: steady is what is accessed in 80 % of the
-    windows, a burst what is in no more than 20 %; a window is a number of kernels. Other traces do not say what kernels
-    access, and lifetimes of allocations bound the use of memory from above: what is allocated only in bursts is used
-    only in bursts. Long-lived is what is allocated for 80 % of the recording at a stretch, a burst what never is for
-    more than 20 %, unless it was allocated once and is still there at the end.
-    """
+    windows, a burst what is in no more than 20 %; a window is a number of kernels. Other traces do not state what
+    kernels access, and lifetimes of allocations bound the use of memory from above: what is allocated only in bursts is
+    used only in bursts. Long-lived is what is allocated for 80 % of the recording at a section, a burst what never is
+    for more than 20 %, unless it was allocated once and is still there at the end."""
 
     windows: Annotated[int, Meta(ge=1, le=1000, description="stretches of time that are told apart")] = 10
     rows: Annotated[int, Meta(ge=0, description="stretches of memory in the table, 0 for all")] = 10
@@ -97,7 +96,7 @@ class Hotness(Tool):
         self.unplaced_nbytes += found.unplaced_nbytes
 
     def report(self) -> Report:
-        """Return what there is of each class, in all and over time, and the stretches that are used most."""
+        """Return what there is of every class, in all and over time, and the sections that are used most."""
         return self._report_accesses() if self.counted_kernels else self._report_lifetimes()
 
     def _report_accesses(self) -> Report:
@@ -130,7 +129,7 @@ def _advise(kind: str) -> pl.Expr:
 
 
 def _count_classes(bands: pl.DataFrame) -> pl.DataFrame:
-    """Return the stretches of each class, and what they hold in the mean over the recording."""
+    """Return the sections of every class, and what they hold in the mean over the recording."""
     groups = bands.group_by("rank", "device", lifetime=pl.col("lifetime").cast(pl.String))
     held = (pl.col("held_ratio") * BAND_NBYTES).sum().round()
     sums = groups.agg(stretches=pl.len(), span_nbytes=pl.len().cast(I64) * BAND_NBYTES, held_nbytes=held)
@@ -152,7 +151,7 @@ def _write_addresses(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
 
 
 def _count_heats(bands: pl.DataFrame) -> pl.DataFrame:
-    """Return the stretches of each class by access, and what kernels read and write of them."""
+    """Return the sections of every class by access, and what kernels read and write of them."""
     moved = (pl.col("read_nbytes") + pl.col("write_nbytes")).sum()
     groups = bands.group_by("rank", "device", heat=pl.col("heat").cast(pl.String))
     sums = groups.agg(stretches=pl.len().cast(I64), span_nbytes=pl.len().cast(I64) * BAND_NBYTES, accessed_nbytes=moved)
@@ -160,7 +159,7 @@ def _count_heats(bands: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sum_hot_windows(found: AccessBands, rank: int) -> pl.DataFrame:
-    """Return what kernels read and write of the stretches of each class in each window."""
+    """Return what kernels read and write of the sections of every class in every window."""
     rows = found.windows.join(found.bands.select("device", "address", "heat"), on=["device", "address"])
     of_kind = [pl.col("accessed_nbytes").filter(heat=kind).sum().alias(f"{kind}_accessed_nbytes") for kind in HEATS]
     sums = rows.group_by("device", "window").agg(of_kind).sort("device", "window")

@@ -30,7 +30,7 @@ class KernelFrequency(Tool):
         self.counts = pl.DataFrame(schema=COUNTS)
 
     def on_kernels(self, frame: pl.DataFrame) -> None:
-        """Add the calls of each name."""
+        """Add the calls of every name."""
         calls = frame.group_by("name").agg(pl.len().cast(I64).alias("calls"), time_ns=_time_ns())
         self.counts = pl.concat([self.counts, calls]).group_by("name").sum()
 

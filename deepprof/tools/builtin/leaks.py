@@ -36,7 +36,7 @@ class Leaks(Tool):
         self.has_iterations = False
 
     def on_analysis(self, analysis: Analysis) -> None:
-        """Look for lines on each device."""
+        """Look for lines on every device."""
         found = (put_in_place(list_growth(memory), rank, memory.device) for rank, memory in memories_of(analysis))
         self.lines = pl.concat([self.lines, *found])
         self.has_iterations = bool(analysis.loops)

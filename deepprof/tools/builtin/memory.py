@@ -25,7 +25,7 @@ OF_ITERATIONS = ("index", "least_nbytes", "peak_nbytes", "ramp_up_ns", "high_ns"
 
 
 def memories_of(analysis: Analysis) -> Iterator[tuple[int, DeviceMemory]]:
-    """Yield the memory of each device of each rank that was examined here, with the rank's number."""
+    """Yield the memory of every device of every rank that was examined here, with the rank's number."""
     for rank, known in sorted(analysis.annotated.items()):
         for memory in list_memory(known, [loop for loop in analysis.loops if loop.rank == rank]):
             yield rank, memory
@@ -37,11 +37,11 @@ def put_in_place(rows: pl.DataFrame, rank: int, device: int) -> pl.DataFrame:
 
 
 class Memory(Tool):
-    """Show the memory in use on each device over time, and who holds it at the peak.
+    """Show the memory in use on every device over time, and who holds it at the peak.
 
     `peak` adds up the blocks that are alive at the first peak by `by`; memory that was allocated before the recording
-    is a category of its own. `iterations` has the peak of each one, and how long it rises to nine tenths of that, stays
-    above, and falls. `timeline` is cut into stretches of equal length, each with when it begins after the first, the
+    is its own category. `iterations` has the peak of each one, and how long it rises to nine tenths of that, stays
+    above, and falls. `timeline` is cut into sections of equal length, each with when it begins after the first, the
     least and the most in use, and the most that the allocator holds; device -1 is the host.
     """
 
@@ -57,7 +57,7 @@ class Memory(Tool):
         self.said: list[str] = []
 
     def on_analysis(self, analysis: Analysis) -> None:
-        """Measure the memory of each device."""
+        """Measure the memory of every device."""
         for rank, memory in memories_of(analysis):
             use = memory.use
             if use is None:

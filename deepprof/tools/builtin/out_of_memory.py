@@ -1,4 +1,4 @@
-"""Why an allocation failed: what was asked for, what was free, and who held the rest."""
+"""Why an allocation failed: what was requested, what was free, and who held the rest."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ FAILURES = pl.Schema(
 
 
 class OutOfMemory(Tool):
-    """Say of each allocation that failed why it did, and who held the memory at that moment.
+    """Say of every allocation that failed why it did, and who held the memory at that moment.
 
-    `fragmented`: as much as was asked for was free in all, at the driver and in what the allocator held, but no stretch
-    of it was long enough. `in_use` has the largest owners at the last failure of each device. Of many failures on one
+    `fragmented`: as much as was requested was free in all, at the driver and in what the allocator held, but no section
+    of it was long enough. `in_use` has the largest owners at the last failure of every device. Of many failures on one
     device the last hundred are examined; the others are only counted (`left_out_failures`).
     """
 
@@ -54,7 +54,7 @@ class OutOfMemory(Tool):
         self.many = 0
 
     def on_analysis(self, analysis: Analysis) -> None:
-        """Examine the failures on each device."""
+        """Examine the failures on every device."""
         for rank, memory in memories_of(analysis):
             found = list_failures(memory)
             self.many += memory.known.trace.failed_allocations.filter(device=memory.device).height
@@ -88,7 +88,7 @@ def _describe(failed: FailedAllocation) -> dict[str, object]:
 
 
 def _write_place(failed: FailedAllocation) -> str | None:
-    """Return where the allocation was asked for, None where that is not known."""
+    """Return where the allocation was requested, None where that is unknown."""
     line = failed.line
     return write_line(str(line["function"]), str(line["file"]), int(line["line"])) if line else None
 

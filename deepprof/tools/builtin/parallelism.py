@@ -15,7 +15,7 @@ from deepprof.tools.tool import Report, Tool
 class Parallelism(Tool):
     """Tell by what ranks exchange and by the shape of their memory how they share the work: data, tensor, pipeline.
 
-    Memory alone does not tell data from tensor parallelism: both have equal ranks. With the peak of another run as a
+    Memory alone does not show data from tensor parallelism: both have equal ranks. With the peak of another run as a
     reference the ranks' peaks are compared with it (half of it is usual for two tensor-parallel ranks).
     """
 
@@ -30,7 +30,7 @@ class Parallelism(Tool):
         self.found = find_parallel_kind(analysis.loops, analysis.traces, self.reference_peak_nbytes)
 
     def report(self) -> Report:
-        """Return the kind, how sure it is, why, and the figures of each rank."""
+        """Return the kind, how sure it is, why, and the figures of every rank."""
         found = self.found
         return {
             "summary": f"{found.kind or 'not told'}: {found.reason}",

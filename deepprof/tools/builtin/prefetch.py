@@ -36,7 +36,7 @@ class Prefetch(Tool):
         self.advice = pl.DataFrame(schema={"rank": pl.Int64(), "device": pl.Int64(), **PREFETCHES})
 
     def on_analysis(self, analysis: Analysis) -> None:
-        """Plan for each device that ran something."""
+        """Plan for every device that ran something."""
         for trace in analysis.traces:
             rank = trace.rank or 0
             footprints = measure_footprints(trace, analysis.recorded.get(rank))
@@ -50,7 +50,7 @@ class Prefetch(Tool):
                 self.advice = pl.concat([self.advice, rows.with_columns(**place).select(self.advice.columns)])
 
     def report(self) -> Report:
-        """Return the level of each device, and what to do."""
+        """Return the level of every device, and what to do."""
         reasons = self.plans["reason"].unique(maintain_order=True).to_list()
         return {
             "summary": "; ".join(reasons) or "no work of a device was recorded",
@@ -60,7 +60,7 @@ class Prefetch(Tool):
 
 
 def _measure_bands(analysis: Analysis, rank: int) -> pl.DataFrame:
-    """Return the stretches of 2 MiB of the memory of a rank's devices."""
+    """Return the sections of 2 MiB of the memory of a rank's devices."""
     known = analysis.annotated.get(rank)
     memories = [] if known is None else list(list_memory(known, [loop for loop in analysis.loops if loop.rank == rank]))
     tables = [pl.DataFrame(schema=ADDRESS_BANDS)]

@@ -1,4 +1,4 @@
-"""Copies that come again in each iteration, and what is copied there and back."""
+"""Copies that come again in every iteration, and what is copied there and back."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ FIRST = ("copy_kind", "nbytes", "candidate", "doubt", "operator", "line")  # col
 
 
 class Transfers(Tool):
-    """Find copies between host and device that come again in each iteration, and data copied there and back.
+    """Find copies between host and device that come again in every iteration, and data copied there and back.
 
     What copies carry is not recorded. A candidate to keep on the device is a copy of one size, direction and line that
-    comes in nearly each iteration and is not likely the batch; each row says what is doubtful.
+    comes in nearly each iteration and is not likely the batch; each row states what is doubtful.
     """
 
     def begin(self) -> None:

@@ -33,11 +33,11 @@ LAST = ("kernels", "operand_nbytes", "result_nbytes", "unknown_kernels", "dims",
 
 
 class WorkingSet(Tool):
-    """Measure the operand footprint of each kernel, and the working set: the largest one.
+    """Measure the operand footprint of every kernel, and the working set: the largest one.
 
     A recording of `deepprof accesses` has counted what kernels access: there it is the blocks that a kernel touches.
     The operand footprint is what the operands of the kernel's operator hold and what it writes: by recorded shapes, not
-    by accesses. Without a device the operators that do the work count. Beside the working set stands the footprint of
+    by accesses. Without a device the operators that do the work count. Next to the working set is the footprint of
     the program: the most memory in use.
     """
 
@@ -65,7 +65,7 @@ class WorkingSet(Tool):
             self.sets = pl.concat([self.sets, _place(measure_working_sets(found, trace), rank)])
 
     def report(self) -> Report:
-        """Return the working set of each device, and the kernels with the largest footprints."""
+        """Return the working set of every device, and the kernels with the largest footprints."""
         if self.touched_sets.height:
             order = self.touched.sort("touched_nbytes", descending=True, maintain_order=True)
             return {

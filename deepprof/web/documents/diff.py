@@ -199,7 +199,7 @@ def _describe_context(row: ContextChange) -> DiffRow:
 
 
 def _find_source(line: CodeLine | None) -> CodePlace | None:
-    """Return a line of code; None where none is known."""
+    """Return a line of code; None where none is available."""
     if line is None or not line.file:
         return None
     return CodePlace(file=tidy(line.file), line=line.line or 0, function=tidy(line.function))

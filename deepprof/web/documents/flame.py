@@ -1,4 +1,4 @@
-"""Calling contexts of one rank: from the threads down, or from what took the time up to its callers."""
+"""Calling contexts of one rank: from the threads down, or from what used the time up to its callers."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class FlameMeasureEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlameDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Frames, columns; the first is around all, parents stand before their children.
+    """Frames, columns; the first is around all, parents are before their children.
 
     `value[m][f]` is what frame `f` took by measure `m`, with all within it. `name`, `kind` and `file` are numbers of
     `strings`, -1 for none; `line` -1 for none. `finding` is the number of the finding that is about it, -1 for none.
     With `before`, of the same shape, two runs are compared: `value` is B's, `before` A's. `left_out` frames are too
-    small; what they took is their parents' own.
+    small; what they needed is their parents' own.
     """
 
     schema: Literal["deepprof.view.flame/1"] = "deepprof.view.flame/1"
@@ -118,7 +118,7 @@ def _add_whole(means: npt.NDArray[np.float64], parent: Int64s) -> Int64s:
 
 
 class _FlameRows(msgspec.Struct, frozen=True):
-    """Frames (`FRAMES`), the row around each (-1: none), and what they took with all within, a column per measure."""
+    """Frames (`FRAMES`), the row around each (-1: none), and what they needed with all within, a column per measure."""
 
     frames: pl.DataFrame
     parent: Int64s

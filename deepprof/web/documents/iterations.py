@@ -1,4 +1,4 @@
-"""The iterations of one loop: every one of them by parts, and what takes the time of each."""
+"""The iterations of one loop: every one of them by parts, and what uses the time of each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AS_MEASURED = ("iteration_ns", "operation_ns", "interval_ns", "overlap_ratio", "
 
 
 class TopKernels(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernels that take most of single iterations, columns; `index` is the iteration's, `name` a text's number."""
+    """The kernels that use most of single iterations, columns; `index` is the iteration's, `name` a text's number."""
 
     index: list[int]
     name: list[int]

@@ -13,7 +13,7 @@ Mark = Literal["", "incomplete", "warm-up", "outlier"]
 
 
 def mark_iterations(loop: Loop) -> list[Mark]:
-    """Return the mark of each iteration, the first that fits."""
+    """Return the mark of every iteration, the first that fits."""
     slow = find_outliers(loop)
     outliers = set() if slow is None else set(slow.rows["index"].to_list())
     rows = loop.iterations.select("index", "complete", "warmup").iter_rows()

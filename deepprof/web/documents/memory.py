@@ -17,9 +17,9 @@ from deepprof.render.top import DIRECTIONS
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
 
-MOST_POINTS = 800  # stretches of a series: about the pixels of a picture's width
+MOST_POINTS = 800  # sections of a series: about the pixels of a picture's width
 # How the recorder of a format is made to record allocations, empty where it cannot be. Importers of other formats read
-# none: nobody is told to record them for nothing.
+# none: no one is instructed to record them for nothing.
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
         "kineto": "torch.profiler records them with profile_memory=True",
@@ -46,9 +46,9 @@ class CopyEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemorySeries(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory of one device (-1: the host) over time, in at most `MOST_POINTS` stretches of equal length.
+    """Memory of one device (-1: the host) over time, in at most `MOST_POINTS` sections of equal length.
 
-    `time_ns` is when a stretch begins, since the first; `low` and `high` what is in use at least and at most in it.
+    `time_ns` is when a section begins, since the first; `low` and `high` what is in use at least and at most in it.
     """
 
     rank: int
@@ -61,7 +61,7 @@ class MemorySeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Copies and memory of a job; `problem` says why there is no `series`, and how to record it."""
+    """Copies and memory of a job; `problem` states why there is no `series`, and how to record it."""
 
     schema: Literal["deepprof.view.memory/1"] = "deepprof.view.memory/1"
     copies: list[CopyEntry]
@@ -70,7 +70,7 @@ class MemoryDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_memory(analysis: Analysis) -> MemoryDocument:
-    """Return the copies of each loop, and the memory in use on each device."""
+    """Return the copies of every loop, and the memory in use on every device."""
     series = [each for trace in analysis.traces for each in _list_series(trace)]
     return MemoryDocument(
         copies=list(_list_copies(analysis.copies)),
@@ -94,7 +94,7 @@ def _list_copies(copies: pl.DataFrame) -> Iterator[CopyEntry]:
 
 
 def _list_series(trace: Trace) -> Iterator[MemorySeries]:
-    """Yield the memory in use on each device of a trace, and on the host, where it was recorded."""
+    """Yield the memory in use on every device of a trace, and on the host, where it was recorded."""
     rank, limits = trace.rank or 0, dict(trace.devices.select("device", "memory_nbytes").iter_rows())
     for device in trace.memory_events["device"].drop_nulls().unique().sort().to_list():
         use = read_use(trace.memory_events, device)

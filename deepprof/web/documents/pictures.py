@@ -74,7 +74,7 @@ def draw_trends(finding: Finding, loop: Loop) -> list[TrendPicture]:
 
 
 def _draw(points: pl.DataFrame, title: str, unit: Literal["ns", "bytes", "count"]) -> TrendPicture:
-    """Return a trend of rows of `index` and `value`; of too many the largest of each stretch."""
+    """Return a trend of rows of `index` and `value`; of too many the largest of every section."""
     known = points.drop_nulls()
     each = -(-max(known.height, 1) // MOST_POINTS)
     stretches = known.with_row_index("row").group_by(pl.col("row") // each, maintain_order=True)

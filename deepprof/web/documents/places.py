@@ -1,4 +1,4 @@
-"""What documents say of parts and places: in the words of the report."""
+"""What documents state of parts and places: in the words of the report."""
 
 from __future__ import annotations
 

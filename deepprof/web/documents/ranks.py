@@ -26,7 +26,7 @@ Cells = Mapping[Place, Mapping[int, int]]  # by iteration
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank and device: medians per iteration, null where they are not known; `loop` null without one.
+    """One rank and device: medians per iteration, null where they are unknown; `loop` null without one.
 
     `program` numbers the programs that ranks run, only within which they are compared; null without a loop. Column
     `index` is the rank's own iteration `index - shift`.
@@ -74,7 +74,7 @@ class _RankCells(Struct, frozen=True, eq=False):
 
 
 def write_ranks(analysis: Analysis) -> RanksDocument:
-    """Return the ranks of an analysis; without rows where only one is known."""
+    """Return the ranks of an analysis; without rows where only one is available."""
     ranks = analysis.ranks
     if ranks is None:
         return RanksDocument(rows=[], index=[], own_ns=[], waiting_ns=[], matched=False, missing="")
@@ -147,11 +147,11 @@ def _find_shift(group: RankGroup, rows: pl.DataFrame) -> int:
 
 
 def _own_times(loop: Loop) -> pl.DataFrame:
-    """Return what each usual iteration takes without waiting for others: without exposed communication."""
+    """Return what each usual iteration needs without waiting for others: without exposed communication."""
     own = pl.col("iteration_ns") - pl.col("exposed_communication_ns")
     return loop.usual.select("index", own=own).drop_nulls()
 
 
 def _spread(values: Mapping[int, int], index: list[int]) -> list[int | None]:
-    """Return a value for each iteration, None where there is none."""
+    """Return a value for every iteration, None where there is none."""
     return [values.get(each) for each in index]

@@ -1,4 +1,4 @@
-"""The roofline of a loop: what its kernels do each second, beside what the device allows."""
+"""The roofline of a loop: what its kernels do each second, next to what the device allows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PARTS = 40  # of an axis, for the time along it
 NO_PEAKS = "No peaks of this device are known: deepprof roofline TRACE --peaks compares it with other ones."
-MOST_GROUPS = 1_000  # of a document: those that take most time
+MOST_GROUPS = 1_000  # of a document: those that use most time
 
 
 class RoofLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class GroupColumns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RooflineDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A loop's work beside its device's peaks; `notes` are sentences, `left_out` is how many groups are not here."""
+    """A loop's work next to its device's peaks; `notes` are sentences, `left_out` is how many groups are not here."""
 
     schema: Literal["deepprof.view.roofline/1"] = "deepprof.view.roofline/1"
     loop: int

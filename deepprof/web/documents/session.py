@@ -1,4 +1,4 @@
-"""What stands around all views: the answer, the loops and their strips of iterations, and which views there are."""
+"""What is around all views: the answer, the loops and their strips of iterations, and which views there are."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that a view can show; `loop`, `rank` and `iteration` say what it is about, null for all of the job.
+    """A document that a view can show; `loop`, `rank` and `iteration` state what it is about, null for all of the job.
 
     `loops` are those that a document of several shows.
     """
@@ -65,7 +65,7 @@ class ViewEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer on top of all views: its lines, the first says how long an iteration takes."""
+    """The answer on top of all views: its lines, the first states how long an iteration needs."""
 
     lines: list[str]
     severity: Literal["", "info", "warning", "critical"]
@@ -73,7 +73,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page is about. `server`: documents can be asked for, and regions cut; else all there is, is inlined.
+    """What the page is about. `server`: documents can be requested, and regions cut; else all there is, is inlined.
 
     `perfetto` is where Perfetto's own page is served, null: only its file can be downloaded.
     """
@@ -92,7 +92,7 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_session(analysis: Analysis, views: Sequence[ViewEntry]) -> SessionDocument:
-    """Return what stands around the `views` of an analysis."""
+    """Return what is around the `views` of an analysis."""
     words, headline = wording_of(analysis), analysis.headline
     return SessionDocument(
         title=tidy(name_paths(analysis)),
@@ -124,7 +124,7 @@ def write_session(analysis: Analysis, views: Sequence[ViewEntry]) -> SessionDocu
 
 
 def _list_facts(analysis: Analysis) -> list[Figure]:
-    """Return what was recorded, as the head of the report says it."""
+    """Return what was recorded, as the head of the report states it."""
     summary = analysis.summary
     busy = summary.busy_ratio
     return [
@@ -138,7 +138,7 @@ def _list_facts(analysis: Analysis) -> list[Figure]:
 def write_comparison_session(
     comparison: Comparison, compared: DiffDocument, views: Sequence[ViewEntry]
 ) -> SessionDocument:
-    """Return what stands around the `views` of two compared runs."""
+    """Return what is around the `views` of two compared runs."""
     facts = (("A", comparison.a_paths), ("B", comparison.b_paths))
     return SessionDocument(
         title=f"{compared.a_title} → {compared.b_title}",

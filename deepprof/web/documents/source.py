@@ -1,4 +1,4 @@
-"""Lines of code, shown beside what they cost by a page that is served where the code is."""
+"""Lines of code, shown next to what they cost by a page that is served where the code is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of a file, the first of which has the number `first`; `problem` says why there are none."""
+    """Lines of a file, the first of which has the number `first`; `problem` states why there are none."""
 
     schema: Literal["deepprof.view.source/1"] = "deepprof.view.source/1"
     file: str

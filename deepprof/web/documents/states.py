@@ -1,4 +1,4 @@
-"""The state graph of one loop's iteration (Gu et al., Figs. 5 and 9), with Table III beside it."""
+"""The state graph of one loop's iteration (Gu et al., Figs. 5 and 9), with Table III next to it."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class StatesDocument(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[StateNode]
     edges: list[StateEdge]
     figures: list[Figure]
-    reading: str  # what the figures say, in a sentence
+    reading: str  # what the figures state, in a sentence
 
 
 def write_states(analysis: Analysis, number: int) -> StatesDocument:
-    """Return the state graph of the loop `number`; without nodes where no usual iteration of it is known."""
+    """Return the state graph of the loop `number`; without nodes where no usual iteration of it is available."""
     loop, words = analysis.loops[number], wording_of(analysis)
     states, changes = measure_states(loop), measure_state_changes(loop)
     return StatesDocument(
@@ -111,12 +111,12 @@ def _list_nodes(states: pl.DataFrame, words: Wording) -> list[StateNode]:
 
 
 def _name_state(state: str, words: Wording) -> str:
-    """Return what the report calls the part that a state is, or that stands for the several that it is."""
+    """Return what the report calls the part that a state is, or that represents the several that it is."""
     return words.parts[SEVERAL.get(state, STATE_PARTS[state][0])]
 
 
 def _list_edges(changes: pl.DataFrame, states: list[str]) -> list[StateEdge]:
-    """Return the edges of a table `STATE_CHANGES` between nodes that stand for `states`."""
+    """Return the edges of a table `STATE_CHANGES` between nodes that represent `states`."""
     rows = {state: row for row, state in enumerate(states)}
     return [
         StateEdge(source=rows[source], target=rows[target], count=count, starts=starts, probability=probability)

@@ -1,4 +1,4 @@
-"""The strip of a loop's iterations that stands over all views."""
+"""The strip of a loop's iterations that is over all views."""
 
 from __future__ import annotations
 

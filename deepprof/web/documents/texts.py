@@ -14,7 +14,7 @@ NO_TEXT = -1
 
 
 class TextTable:
-    """The distinct texts of a document, in the order in which they came."""
+    """The distinct texts of a document, in the order in which they arrived."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -29,7 +29,7 @@ class TextTable:
         return NO_TEXT if text is None else self._numbers.setdefault(tidy(text), len(self._numbers))
 
     def column(self, texts: pl.Series) -> list[int]:
-        """Return the number of each text, -1 for null."""
+        """Return the number of every text, -1 for null."""
         distinct = texts.cast(pl.String).unique(maintain_order=True)
         numbers = pl.DataFrame({"text": distinct, "number": self.numbers(distinct)})
         joined = (

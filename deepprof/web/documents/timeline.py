@@ -1,4 +1,4 @@
-"""One iteration of each rank as boxes within boxes, host above device: Hotline's multi-scale timeline."""
+"""One iteration of every rank as boxes within boxes, host above device: Hotline's multi-scale timeline."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _box_sides(analysis: Analysis, number: int, index: int) -> list[tuple[Timeli
 
 
 def _describe_track(number: int, loop: Loop, index: int, side: Any, boxes: pl.DataFrame) -> TimelineTrack:
-    """Return the track of one side of an iteration; where its boxes are is not known yet."""
+    """Return the track of one side of an iteration; where its boxes are is unknown yet."""
     return TimelineTrack(
         title=side if side == "host" else f"device {loop.device}",
         side=side,

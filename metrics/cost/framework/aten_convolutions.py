@@ -14,7 +14,7 @@ from deepprof.metrics.cost.operation_cost import OperationCost, count_convolutio
 class _ConvolutionForm(Struct, frozen=True):
     """Where an operator has its arguments, after the input and the weight.
 
-    `transposed` is whether it always is, or the place of the argument that says so. A place that is None has the
+    `transposed` is whether it always is, or the place of the argument that states so. A place that is None has the
     argument's usual value.
     """
 
@@ -101,8 +101,8 @@ def _rule(form: _ConvolutionForm) -> Rule:
 GENERAL_BACKWARD = ("aten::convolution_backward", "aten::convolution_backward_overrideable")
 GENERAL = _ConvolutionForm(3, 4, 5, transposed=6, output_padding=7)
 PLAIN = _ConvolutionForm(3, 4, 5)
-LIBRARY = _ConvolutionForm(4, 3, 5)  # MIOpen, oneDNN: the padding stands first
-SLOW = _ConvolutionForm(4, 5, None, bias=3)  # kernel_size stands before the bias
+LIBRARY = _ConvolutionForm(4, 3, 5)  # MIOpen, oneDNN: the padding is first
+SLOW = _ConvolutionForm(4, 5, None, bias=3)  # kernel_size is before the bias
 DILATED = _ConvolutionForm(4, 5, 6, bias=3)
 TRANSPOSED = _ConvolutionForm(3, 4, 7, transposed=True, output_padding=5)
 FORMS: Mapping[str, _ConvolutionForm] = {

@@ -10,7 +10,7 @@ from deepprof.metrics.cost.operation_cost import OperationCost
 
 
 def _embedding(call: OperatorCall) -> OperationCost:
-    """`embedding(weight, indices, …)`: reads and writes a row for each index."""
+    """`embedding(weight, indices, …)`: reads and writes a row for every index."""
     weight, indices = call.tensor(0), call.tensor(1)
     rows = size_of(indices.elements * prod(call.shape(0)[1:]), weight.dtype)
     return OperationCost(0, rows + indices.nbytes, rows)
@@ -24,7 +24,7 @@ def _embedding_backward(call: OperatorCall) -> OperationCost:
 
 
 def _embedding_bag(call: OperatorCall) -> OperationCost:
-    """`_embedding_bag(weight, indices, offsets, …)`: adds up the rows of each bag."""
+    """`_embedding_bag(weight, indices, offsets, …)`: adds up the rows of every bag."""
     weight, indices, offsets = call.tensor(0), call.tensor(1), call.tensor(2)
     size = prod(call.shape(0)[1:])
     read = size_of(indices.elements * size, weight.dtype) + indices.nbytes + offsets.nbytes
@@ -40,14 +40,14 @@ def _index_select(call: OperatorCall) -> OperationCost:
 
 
 def _gather(call: OperatorCall) -> OperationCost:
-    """`gather(self, dim, index)`: copies an element for each index."""
+    """`gather(self, dim, index)`: copies an element for every index."""
     given, index = call.tensor(0), call.tensor(2)
     taken = size_of(index.elements, given.dtype)
     return OperationCost(0, taken + index.nbytes, taken)
 
 
 def _scatter(call: OperatorCall) -> OperationCost:
-    """`scatter_(self, dim, index, src)`: writes an element for each index; `scatter_add_` reads and adds it first."""
+    """`scatter_(self, dim, index, src)`: writes an element for every index; `scatter_add_` reads and adds it first."""
     given, index = call.tensor(0), call.tensor(2)
     written, adds = size_of(index.elements, given.dtype), "_add" in call.name or "reduce" in call.name
     read = index.nbytes + (written if call.is_tensor(3) else 0) + written * adds

@@ -1,6 +1,6 @@
 """Rules of normalisations: batch, layer, group and root mean square, forward and backward.
 
-Operations per element: a mean takes 1, a variance 3 (difference, square, sum), the quotient 1, a weight and a bias 1
+Operations per element: a mean uses 1, a variance 3 (difference, square, sum), the quotient 1, a weight and a bias 1
 each. With known statistics a batch norm is a scale and a shift. Backward they are 9: normalising again, two sums, and
 the gradient of the input; the weights' gradients are those sums.
 """
@@ -75,7 +75,7 @@ def _added_rms_norm_into(call: OperatorCall) -> OperationCost:
 def _backward(call: OperatorCall, *, given: int = 1, weight: int = 2, each: int = BACKWARD) -> OperationCost:
     """Return the cost of a backward pass, which writes the gradients of the input and of weight and bias.
 
-    `given` and `weight` are their places. A mask at the end, where there is one, says which gradients are asked for.
+    `given` and `weight` are their places. A mask at the end, where there is one, states which gradients are requested.
     """
     mask = call.flags(len(call) - 1) if call.operand(len(call) - 1).value.startswith("[") else (True, True, True)
     scale: Operand = call.operand(weight)

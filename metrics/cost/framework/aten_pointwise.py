@@ -103,7 +103,7 @@ def _pointwise(call: OperatorCall, each: int, arity: int) -> OperationCost:
     name = call.name.rpartition("::")[2]
     read, given = call.tensors[:arity], call.tensors[arity:]
     if not read or any(len(operand.shapes) != 1 for operand in read):
-        call.tensor(0)  # says what is wrong
+        call.tensor(0)  # states what is wrong
     shape = broadcast(operand.shapes[0] for operand in read)
     nbytes = sum(operand.nbytes for operand in read)
     flops = count_real((each + _is_scaled(call, name)) * prod(shape), read)

@@ -79,7 +79,7 @@ def _dot(call: OperatorCall) -> OperationCost:
 
 
 def _outer(call: OperatorCall) -> OperationCost:
-    """`ger(self, vec2)`: a multiplication for each element of the result."""
+    """`ger(self, vec2)`: a multiplication for every element of the result."""
     (rows,), (columns,) = call.shape(0, 1), call.shape(1, 1)
     return OperationCost(rows * columns, call.nbytes, size_of(rows * columns, call.tensor(0).dtype))
 
@@ -106,7 +106,7 @@ def _linear(call: OperatorCall) -> OperationCost:
 
 
 def _linear_backward(call: OperatorCall) -> OperationCost:
-    """`linear_backward(self, grad_output, weight, output_mask)`: a product for each gradient that is asked for."""
+    """`linear_backward(self, grad_output, weight, output_mask)`: a product for every gradient that is requested."""
     given, weight = call.tensor(0), call.tensor(2)
     outputs, inner = call.shape(2, 2)
     rows = prod(given.shapes[0][:-1])

@@ -67,7 +67,7 @@ def _softmax_backward(call: OperatorCall) -> OperationCost:
 
 
 def _nll_loss(call: OperatorCall) -> OperationCost:
-    """`nll_loss_forward(self, target, weight, reduction, …)`: reads one score for each target."""
+    """`nll_loss_forward(self, target, weight, reduction, …)`: reads one score for every target."""
     scores, target = call.tensor(0), call.tensor(1)
     one = size_of(target.elements, scores.dtype)
     reduction = call.operand(3).value

@@ -2,7 +2,7 @@
 
 TorchInductor names kernels `triton_poi_fused_add_mul_0`: a kind (`poi`: element-wise, `red` and `per`: with a
 reduction), the operators it was made of, a number. Every operand counts once, whether it is read or written, and every
-operator that computes does its operations on each element: an estimate, and marked as one.
+operator that computes does its operations on every element: an estimate, and marked as one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_fused(name: str) -> bool:
 
 
 def _list_sources(name: str) -> list[str]:
-    """Return the operators that a kernel's name lists; words that are no known operator stand alone."""
+    """Return the operators that a kernel's name lists; words that are no recognized operator are alone."""
     found = NAME.fullmatch(name)
     words = found[2].split("_") if found else []
     sources, at = [], 0
@@ -55,7 +55,7 @@ def estimate(call: OperatorCall) -> OperationCost:
 
 
 def _activate_and_multiply(call: OperatorCall) -> OperationCost:
-    """`silu_and_mul(result, input)`: the input holds both halves side by side."""
+    """`silu_and_mul(result, input)`: the input contains both halves side by side."""
     result, given = call.tensor(0), call.tensor(1)
     return OperationCost((FUNCTION_FLOPS + 4) * result.elements, given.nbytes, result.nbytes)
 

@@ -47,7 +47,7 @@ INTEGER = re.compile(r"-?\d{1,12}")
 
 
 class UnfitOperandsError(ValueError):
-    """The recorded operands are not those that a rule knows."""
+    """The recorded operands are not those that a rule has."""
 
 
 class Operand(Struct, frozen=True):
@@ -70,7 +70,7 @@ class Operand(Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes its tensors hold in memory; 0 where the type is not known."""
+        """How many bytes its tensors hold in memory; 0 where the type is unknown."""
         return size_of(self.held, self.dtype)
 
 
@@ -152,7 +152,7 @@ Rule = Callable[[OperatorCall], OperationCost]
 
 
 def size_of(elements: int, dtype: str | None) -> int:
-    """Return the bytes of so many elements, 0 where the type is not known."""
+    """Return the bytes of this many elements, 0 where the type is unknown."""
     return (elements * TYPE_BITS.get(dtype or "", 0) + 7) // 8
 
 
@@ -185,7 +185,7 @@ def read_call(name: str, columns: Sequence[str | None], listed: str | None = Non
 
 
 def _decode(text: str | None) -> Any:
-    """Return what JSON says, None where it says nothing or is none."""
+    """Return what JSON states, None where it states nothing or is none."""
     try:
         return None if text is None else msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -199,7 +199,7 @@ def _decode_column(text: str | None, length: int) -> list[Any]:
 
 
 def _read_operand(shape: Any, kind: Any, value: Any, steps: Any, listed: str | None) -> Operand | None:
-    """Return one operand; None if its shape is no shape, or if it is sparse: what it holds is not recorded."""
+    """Return one operand; None if its shape is no shape, or if it is sparse: what it contains is not recorded."""
     text, dtype = value if isinstance(value, str) else "", kind if isinstance(kind, str) else None
     if not isinstance(shape, list):
         return None
@@ -222,7 +222,7 @@ def _is_shape(shape: Any) -> bool:
 
 
 def _count_held(shapes: Sequence[Sequence[int]], steps: Any) -> int:
-    """Return how many elements lie in memory: sides along which the stride is 0 count once."""
+    """Return how many elements are in memory: sides along which the stride is 0 count once."""
     steps = steps if isinstance(steps, list) and len(steps) == len(shapes) else [None] * len(shapes)
     held = 0
     for shape, step in zip(shapes, steps, strict=True):

@@ -60,7 +60,7 @@ MAX_COUNT = 2**62  # what a column of integers holds, and a sum of some
 
 
 def cost_of_call(call: OperatorCall) -> OperationCost | None:
-    """Return what one call costs; None where its operator has no rule, or its operands are not as the rule knows them.
+    """Return what one call costs; None where its operator has no rule, or its operands are not as the rule has them.
 
     Its bytes are those of tensors whose type is recorded: see `OperatorCall.has_sizes`.
     """

@@ -9,11 +9,11 @@ from deepprof.metrics.cost.framework.aten_pointwise import BINARY, TERNARY, UNAR
 from deepprof.metrics.cost.framework.operator_call import Operand, OperatorCall, Rule, UnfitOperandsError, size_of
 from deepprof.metrics.cost.operation_cost import OperationCost
 
-# Operations per parameter of a fused step, weight decay included: both moving averages take 3, their correction and
-# the quotient 4, the step 2; momentum takes 2.
+# Operations per parameter of a fused step, weight decay included: both moving averages use 3, their correction and
+# the quotient 4, the step 2; momentum uses 2.
 ADAM, ADAMW, SGD = 14, 13, 6
 FOREACH: Mapping[str, int] = {**UNARY, **BINARY, **TERNARY, "zero": 0, "copy": 0, "norm": 2, "max": 1}
-REDUCED = frozenset({"norm", "max"})  # one number of each tensor
+REDUCED = frozenset({"norm", "max"})  # one number of every tensor
 WRITTEN_ONLY = frozenset({"zero_", "copy_"})
 
 

@@ -36,7 +36,7 @@ ELEMENT_FLOPS: Mapping[str, int] = {
 }
 VARIADIC = ("Sum", "Mean", "Max", "Min")
 
-# These change how elements are counted, not where they lie; dropout is for training.
+# These change how elements are counted, not where they are; dropout is for training.
 FREE = ("Shape", "Size", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Constant", "Dropout")
 WHOLE = (  # all inputs are read, all results written
     *("Transpose", "Concat", "Pad", "Tile", "Expand", "Cast", "CastLike", "DepthToSpace", "SpaceToDepth", "OneHot"),
@@ -49,10 +49,10 @@ GATHERING = ("Gather", "GatherElements", "GatherND")
 TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4}  # elements along each dimension that make one
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-# Of an element of the state in one step: for each gate two sums and a function, then those that join the gates.
+# Of an element of the state in one step: for every gate two sums and a function, then those that join the gates.
 CELL_FLOPS = {"LSTM": 4 * 3 + 5, "GRU": 3 * 3 + 4, "RNN": 3}
 
-# Operations for each element of the input.
+# Operations for every element of the input.
 INPUT_FLOPS: Mapping[str, int] = {
     **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ArgMax", "ArgMin"), 1),
     **{"ReduceL1": 2, "ReduceL2": 2, "ReduceSumSquare": 2, "ReduceLogSum": 1, "ReduceLogSumExp": FUNCTION_FLOPS + 3},
@@ -88,7 +88,7 @@ def _reduce(tensors: NodeTensors) -> NodeCost:
 
 
 def _average(tensors: NodeTensors) -> NodeCost:
-    """Return the cost of a mean over all or some dimensions: a sum, and a quotient for each result."""
+    """Return the cost of a mean over all or some dimensions: a sum, and a quotient for every result."""
     return tensors.cost(tensors.input(0).elements + tensors.output.elements)
 
 
@@ -205,7 +205,7 @@ def _move(tensors: NodeTensors) -> NodeCost:
 
 
 def _take_part(tensors: NodeTensors) -> NodeCost:
-    """Return the cost of copying a part: what is written is what was read, beside bounds and sizes."""
+    """Return the cost of copying a part: what is written is what was read, next to bounds and sizes."""
     written = sum(spec.nbytes for spec in tensors.outputs)
     return tensors.cost(0, first_nbytes=min(written, tensors.input(0).nbytes))
 
@@ -246,7 +246,7 @@ def _apply(tensors: NodeTensors) -> NodeCost:
 
 
 def _combine(tensors: NodeTensors) -> NodeCost:
-    """Return the cost of a function of several tensors: an operation for each after the first, and a quotient."""
+    """Return the cost of a function of several tensors: an operation for every after the first, and a quotient."""
     count = len(tensors.inputs) - 1 + (tensors.node.kind == "Mean")
     return tensors.cost(count * tensors.output.elements)
 

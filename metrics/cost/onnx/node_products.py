@@ -12,7 +12,7 @@ from deepprof.collectors.models.graph import TensorSpec
 from deepprof.metrics.cost.onnx.node_tensors import NodeCost, NodeTensors, Rule
 from deepprof.metrics.cost.operation_cost import count_convolution, count_product
 
-REQUANTIZED = 3  # operations for each result: scale, round, shift
+REQUANTIZED = 3  # operations for every result: scale, round, shift
 
 
 def convolve(tensors: NodeTensors) -> NodeCost:
@@ -21,7 +21,7 @@ def convolve(tensors: NodeTensors) -> NodeCost:
 
 
 def _cost_convolution(tensors: NodeTensors, *, weight: int, bias: int, more: int = 0) -> NodeCost:
-    """Return the cost, where weight and bias are the inputs of these places; `more` operations for each result."""
+    """Return the cost, where weight and bias are the inputs of these places; `more` operations for every result."""
     kernel = tensors.input(weight)
     products = count_convolution(tensors.output.shape, kernel.shape)
     others = (bool(tensors.input(bias).elements) + more) * tensors.output.elements

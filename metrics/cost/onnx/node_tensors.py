@@ -54,7 +54,7 @@ class NodeTensors(Struct, frozen=True):
         return found if isinstance(found, str) else default
 
     def cost(self, flops: int, product_flops: int = 0, *, first_nbytes: int | None = None) -> NodeCost:
-        """Return the cost of so many operations; each different input is read once, and each result written.
+        """Return the cost of this many operations; each different input is read once, and each result written.
 
         Of the first input `first_nbytes` are read, where that is not all of it.
         """
@@ -66,7 +66,7 @@ class NodeTensors(Struct, frozen=True):
 
 
 class NodeCost(Struct, frozen=True):
-    """The cost of a node, with the bytes that it reads and writes of each tensor, by their names."""
+    """The cost of a node, with the bytes that it reads and writes of every tensor, by their names."""
 
     flops: int
     reads: Mapping[str, int]

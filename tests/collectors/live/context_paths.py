@@ -19,7 +19,7 @@ OPERATOR = 1  # the kind of a context
 
 
 def list_told_paths(heard: Heard) -> list[ContextPath]:
-    """Return the path of each context without lines, by its id; 0 is the root."""
+    """Return the path of every context without lines, by its id; 0 is the root."""
     paths: list[ContextPath] = [()]
     for _, parent, name, _, _ in heard.contexts.tolist():
         text = heard.names[name]
@@ -73,7 +73,7 @@ def count_launched_recorded(trace: Path) -> Counter[ContextPath]:
 
 
 def _list_recorded_paths(tree: ContextTree) -> list[ContextPath]:
-    """Return the path of each context."""
+    """Return the path of every context."""
     paths: list[ContextPath] = []
     for row in tree.contexts.iter_rows(named=True):
         around = paths[row["parent"]] if row["parent"] else ()

@@ -1,4 +1,4 @@
-"""Runs a real Python script as `deepprof run` does, and says what a listening agent heard of it."""
+"""Runs a real Python script as `deepprof run` does, and states what a listening agent heard of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def hooked_environment(library: Path, socket: Path) -> dict[str, str]:
 
 
 def plain_environment() -> dict[str, str]:
-    """One compute thread, so that tests beside each other do not wait for each other; no coverage in the child."""
+    """One compute thread, so that tests side by side do not wait for each other; no coverage in the child."""
     return {name: text for name, text in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
 
 

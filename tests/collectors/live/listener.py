@@ -40,7 +40,7 @@ class Heard:
     hello: dict[str, str] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     heads: list[tuple[Kind, int, int, Reason]] = field(default_factory=list)  # kind, first, count, reason
-    made: list[list[int]] = field(default_factory=list)  # of each head: records made before it, by kind
+    made: list[list[int]] = field(default_factory=list)  # of every head: records made before it, by kind
     event_pieces: list[Any] = field(default_factory=list)
     range_pieces: list[Any] = field(default_factory=list)
     change_pieces: list[Any] = field(default_factory=list)
@@ -146,7 +146,7 @@ def packet(kind: Kind, *values: int) -> bytes:
 
 
 class Listener:
-    """Listens at `path` from `start` on; `reading` cleared, it takes nothing more in."""
+    """Listens at `path` from `start` on; `reading` cleared, it uses nothing more in."""
 
     def __init__(self, path: Path, level: CollectionLevel = CollectionLevel.ON) -> None:
         self.path, self.level = path, level

@@ -1,4 +1,4 @@
-"""A stand-in for the node's agent: takes what injected libraries say, as arrays, and tells them the level."""
+"""A stand-in for the node's agent: takes what injected libraries state, as arrays, and shows them the level."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRUTH = np.dtype(
 
 
 def await_truth(condition: Callable[[], Any], what: str) -> None:
-    """Return when `condition` holds; fail the test when it does not for long."""
+    """Return when `condition` contains; fail the test when it does not for long."""
     until = time.monotonic() + PATIENCE_S
     while not answer(condition):
         assert time.monotonic() < until, f"waited in vain for {what}"
@@ -36,14 +36,14 @@ def await_truth(condition: Callable[[], Any], what: str) -> None:
 
 
 class Connection:
-    """What one process said on one connection."""
+    """What one process stated on one connection."""
 
     def __init__(self, stream: socket.socket, gate: threading.Event, keep: bool) -> None:
         self.stream, self.gate, self.keep = stream, gate, keep
         self.hello: dict[str, str] = {}
         self.names: dict[int, str] = {}
         self.frames: list[tuple[Kind, int, int, Reason]] = []  # kind, first, count, reason
-        self.made: list[Any] = []  # of each frame: the records made before it, by kind
+        self.made: list[Any] = []  # of every frame: the records made before it, by kind
         self.pieces: list[Any] = []
         self.changes: list[Any] = []  # of memory
         self.ticks: list[Any] = []
@@ -205,7 +205,7 @@ class Agent:
 
 
 SANITIZED = {
-    "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=97",  # what the job holds at its end is no leak
+    "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=97",  # what the job contains at its end is no leak
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "die_after_fork=0:exitcode=98:halt_on_error=0",
 }
@@ -214,7 +214,7 @@ SANITIZED = {
 def start_job(
     built: Built, arguments: list[object], settings: Mapping[str, object], program: str = "job"
 ) -> subprocess.Popen[str]:
-    """Start the job, or `training`; what stands in `settings` is its environment beside PATH."""
+    """Start the job, or `training`; what is in `settings` is its environment next to PATH."""
     own = {"PATH": os.environ["PATH"], "JOB_LIBRARY": built.library, "DEEPPROF_CUPTI": built.mock, **SANITIZED}
     own |= UNHURRIED  # a busy machine is no reason to lose a job's first and last records
     environment = {key: str(value) for key, value in {**own, **settings}.items()}
@@ -223,7 +223,7 @@ def start_job(
 
 
 def finish_job(job: subprocess.Popen[str], code: int = 0) -> tuple[int, int, float]:
-    """Return the records kept, dropped and the seconds that the job printed; it must not say anything else."""
+    """Return the records kept, dropped and the seconds that the job printed; it must not state anything else."""
     out, err = job.communicate(timeout=PATIENCE_S)
     assert (job.returncode, err) == (code, ""), err
     if not out:

@@ -1,7 +1,7 @@
 """A recorded trace as the records of CUPTI that a GPU would have given, and as what a collector makes of them.
 
 A GPU job under `deepprof run` gives device events alone: no operators, no launches, no names of devices. What CUPTI
-does not say as the file does is told here, once: numbers of 32 bits, the names of copies, memsets and graphs.
+does not state as the file does is told here, once: numbers of 32 bits, the names of copies, memsets and graphs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def record(trace: Trace) -> Recording:
 
 
 def told(trace: Trace) -> pl.DataFrame:
-    """Return the device events with their names, all as a collector on CUPTI tells them."""
+    """Return the device events with their names, all as a collector on CUPTI shows them."""
     events = trace.device_events.with_columns(name=trace.names.gather(trace.device_events["name_id"]))
     moves = pl.col("activity").is_in(["memcpy", "memset"])
     launched = pl.col("activity").is_in(["kernel", "memcpy", "memset"])
@@ -163,7 +163,7 @@ def number_launches(launches: pl.Series) -> list[int | None]:
 
 
 def renumber(values: pl.Series, first: int, behind: int) -> dict[int, int]:
-    """Return a number in [first, behind) for each value, no two of them the same: its own if that is one."""
+    """Return a number in [first, behind) for every value, no two of them the same: its own if that is one."""
     different: list[int] = values.unique(maintain_order=True).to_list()
     own = {value: value for value in different if first <= value < behind}
     free = (number for number in range(first, behind) if number not in own)

@@ -17,7 +17,7 @@ from tests.collectors.live.hooked import PROGRAMS
 
 
 def look(budget: ctypes.CDLL, share: float) -> None:
-    """Let a second pass of which so much is lost, as far as is known how much more that is than what is measured."""
+    """Let a second pass of which this much is lost, as far as is known how much more that is than what is measured."""
     budget.look(1e9 * share / budget.lost_by_measured(), 1e9)
 
 
@@ -45,7 +45,7 @@ def _load_budget(library: Path) -> ctypes.CDLL:
 
 @pytest.fixture
 def fresh_budget(new_budget: Callable[[], ctypes.CDLL]) -> ctypes.CDLL:
-    """Return one to which nobody has told of steps yet."""
+    """Return one to which no one has told of steps yet."""
     return new_budget()
 
 
@@ -120,7 +120,7 @@ def test_a_long_iteration_that_is_collected_is_sampled_by_seconds(budget: ctypes
 
 
 class _Job:
-    """A job whose iterations take 10 ms, and those longer in which the library measures something of itself."""
+    """A job whose iterations use 10 ms, and those longer in which the library measures something of itself."""
 
     def __init__(self, budget: ctypes.CDLL, lost: float, measured: float, noise: float = 0) -> None:
         self.budget, self.lost, self.measured = budget, lost, measured
@@ -152,7 +152,7 @@ class _Job:
 def test_a_job_loses_what_is_allowed_and_not_what_is_measured(
     budget: ctypes.CDLL, lost: float, measured: float, noise: float
 ) -> None:
-    """Some iterations take ten times as long, others a fifth more or less."""
+    """Some iterations need ten times as long, others a fifth more or less."""
     job = _Job(budget, lost, measured, noise)
     job.run(60)
     assert 0.015 < job.run(200) < 0.055
@@ -178,7 +178,7 @@ def test_seconds_within_the_budget_are_all_collected(fresh_budget: ctypes.CDLL, 
 
 
 def test_a_budget_of_all_there_is_leaves_nothing_out(fresh_budget: ctypes.CDLL) -> None:
-    """Threads that are late while they are measured, or end side by side, seem to take more than there is."""
+    """Threads that are late while they are measured, or end side by side, seem to use more than there is."""
     fresh_budget.allow(100)
     for _ in range(100):
         look(fresh_budget, 8)

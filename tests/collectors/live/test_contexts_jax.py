@@ -46,7 +46,7 @@ class Frame(NamedTuple):
 
 
 def read_paths(heard: Heard) -> Iterator[tuple[tuple[Frame, ...], int]]:
-    """Yield the path of each context and how often it began."""
+    """Yield the path of every context and how often it began."""
     paths: dict[int, tuple[Frame, ...]] = {0: ()}
     for number, parent, name, line, kind in heard.contexts.tolist():
         paths[number] = (*paths[parent], Frame(kind, heard.names[name], line))
@@ -225,7 +225,7 @@ def test_a_program_of_both_has_both_in_one_tree(hooked: Callable[..., Done], fir
 
 
 def test_without_contexts_jax_is_not_touched() -> None:
-    """Not even looked for: nothing waits for its import, and the function that makes functions is JAX's own."""
+    """Not even searched for: nothing waits for its import, and the function that makes functions is JAX's own."""
     code = (
         "import sys; print(sys.meta_path[0].hooks); from jax._src.lib import xla_client as x; print(type(x._xla.pjit))"
     )

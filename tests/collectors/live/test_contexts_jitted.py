@@ -14,7 +14,7 @@ from tests.collectors.live.listener import Heard, Listener
 from tests.collectors.live.test_contexts_python import PYTHONS, count_paths, preloaded, run_made
 
 COUNT = 4000
-OLDEST = 11  # of CPython's, that tells how an object is called
+OLDEST = 11  # of CPython's, that shows how an object is called
 SCENARIOS = {  # with its exit code
     "plain": 0,
     "nested": 0,
@@ -48,7 +48,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 def run(
     listener: Listener, scenario: str, count: int = COUNT, *, python: str = sys.executable, **options: Any
 ) -> Heard:
-    """Run a scenario that must end as it should, and say nothing."""
+    """Run a scenario that must end as it should, and state nothing."""
     source = Path("no source of operators")
     code, err, heard = run_made(python, listener, source, scenario, count, program="made_jitted.py", **options)
     assert (code, err) == (SCENARIOS.get(scenario, 0), "")

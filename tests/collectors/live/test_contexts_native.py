@@ -363,7 +363,7 @@ NEEDS_TORCH = pytest.mark.skipif(
 @pytest.mark.slow  # half a minute to compile: libraries without PyTorch show the same
 @NEEDS_TORCH
 def test_an_extension_of_pytorch(hooked: Callable[..., Done], extension: Path) -> None:
-    """Its functions stand above its operators, PyTorch's own do not, and what goes backward has none."""
+    """Its functions are above its operators, PyTorch's own do not, and what goes backward has none."""
     live = hooked(
         "native_extension.py", str(extension), "7", DEEPPROF_CONTEXTS="native", DEEPPROF_CONTEXTS_BUDGET="100"
     )
@@ -386,7 +386,7 @@ def test_an_extension_of_pytorch(hooked: Callable[..., Done], extension: Path) -
 
 @NEEDS_TORCH
 def test_a_program_of_python_alone_has_the_tree_that_it_has_without(hooked: Callable[..., Done]) -> None:
-    """PyTorch's own frames, some ten for each operator, are left out."""
+    """PyTorch's own frames, some ten for every operator, are left out."""
     found = []
     for mode in ("python", "native"):
         live = hooked("contexts.py", "lstm", "3", **(NATIVE | {"DEEPPROF_CONTEXTS": mode}))

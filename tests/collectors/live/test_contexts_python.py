@@ -139,7 +139,7 @@ def test_every_operator_is_counted_and_the_job_unharmed(
     inner = sum(count for path, count in counts.items() if path[-2:] == ("aten::made", "aten::inner"))
     if scenario == "shutdown":
         assert made >= COUNT
-        assert abs(made - inner) <= 5  # of each thread one is open when collecting ends
+        assert abs(made - inner) <= 5  # of every thread one is open when collecting ends
     elif scenario not in WITHOUT_END:  # what is not told when a process is killed is lost
         assert (made, inner) == (COUNT, COUNT)
 
@@ -192,7 +192,7 @@ READ_WHOLE = [pytest.param(each, marks=[pytest.mark.slow] if each != sys.executa
 
 @pytest.mark.parametrize("python", READ_WHOLE)
 def test_parts_of_code_are_as_python_says(tmp_path: Path, python: str) -> None:
-    """For all code of its standard library: names, and the line of each instruction."""
+    """For all code of its standard library: names, and the line of every instruction."""
     reader = tmp_path / "reader.so"
     run([compiler(), *FLAGS, "-O1", "-shared", str(PROGRAMS / "code_parts.c"), "-o", str(reader)])
     command = [python, str(PROGRAMS / "code_parts.py"), str(reader)]

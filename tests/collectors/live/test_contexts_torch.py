@@ -31,7 +31,7 @@ def test_live_tree_equals_the_recorded_one(hooked: Callable[..., Done], tmp_path
 
 
 def test_nodes_of_autograd_are_given_back(hooked: Callable[..., Done]) -> None:
-    """A reference to each node that was never given back would be 60 MB after so many iterations."""
+    """A reference to every node that was never given back would be 60 MB after this many iterations."""
     done = hooked(
         "contexts.py", "lstm", "300", DEEPPROF_CONTEXTS="python", DEEPPROF_CONTEXTS_BUDGET="100", SHOW_GROWTH="1"
     )

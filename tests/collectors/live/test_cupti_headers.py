@@ -1,4 +1,4 @@
-"""What cupti_facts.h says of CUPTI is what NVIDIA's headers say, from CUDA 11.8 to 13.5.
+"""What cupti_facts.h states of CUPTI is what NVIDIA's headers state, from CUDA 11.8 to 13.5.
 
 Which structure a kind of record has is read from the comments of CUpti_ActivityKind: a new version that has another one
 for it is compared with that one, and fails here where its fields have moved.

@@ -1,4 +1,4 @@
-"""Ranges from before the agent's first answer: kept while nobody knows, and counted where nobody wants them."""
+"""Ranges from before the agent's first answer: kept while no one has, and counted where no one wants them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .building import SANITIZERS, build
 from .reader import PATIENCE_S, SANITIZED, Agent, Connection, await_truth
 
 RING = 1 << 14  # ranges of a thread that wait
-SOON_MS = 30_000  # where nobody waits, though a minute is what an agent that may answer yet is given
+SOON_MS = 30_000  # where no one waits, though a minute is what an agent that may answer yet is given
 
 
 class Run:
@@ -47,7 +47,7 @@ class Run:
         self.job.stdin.flush()
 
     def end(self) -> list[int]:
-        """Return the numbers that the job printed since it was ready; it says nothing else."""
+        """Return the numbers that the job printed since it was ready; it states nothing else."""
         out, err = self.job.communicate(timeout=PATIENCE_S)
         assert (self.job.returncode, err) == (0, ""), err
         return [int(line) for line in out.split() if line != "ready"]
@@ -56,7 +56,7 @@ class Run:
 Start = Callable[..., AbstractContextManager[Run]]
 
 
-# Memory is looked at in `test_inject_sanitized` and `test_ranges`; what is new here is who comes first.
+# Memory is examined in `test_inject_sanitized` and `test_ranges`; what is new here is who comes first.
 @pytest.fixture(params=slow_unless(lambda flavour: flavour != "address", SANITIZERS))
 def flavour(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -77,7 +77,7 @@ def start(flavour: str, tmp_path: Path) -> Start:
 
 
 def frames(said: Connection) -> list[tuple[int, int, Reason]]:
-    """Return first, count and reason of what was said, where it follows no other without a gap; ended by END's."""
+    """Return first, count and reason of what was stated, where it follows no other without a gap; ended by END's."""
     found: list[tuple[int, int, Reason]] = []
     for kind, first, count, reason in said.frames:
         if found and kind is Kind.RANGES and not reason and sum(found[-1][:2]) == first:
@@ -106,7 +106,7 @@ def await_tick(agent: Agent, number: int) -> None:
 
 @pytest.fixture
 def silent(tmp_path: Path) -> Iterator[Agent]:
-    """An agent that answers when it is told to."""
+    """An agent that answers when it is instructed to."""
     agent = Agent(tmp_path / "socket")
     agent.answer = b""
     with agent:
@@ -154,7 +154,7 @@ def test_an_agent_that_never_answers_keeps_no_job_from_ending(start: Start, sile
 
 @pytest.mark.parametrize("listens", [True, False])
 def test_without_an_agent_nobody_waits(start: Start, tmp_path: Path, listens: bool) -> None:
-    """Neither where there is no socket nor where one is left that nobody listens at."""
+    """Neither where there is no socket nor where one is left that no one listens at."""
     if listens:
         with Agent(tmp_path / "other") as agent:
             os.link(agent.path, tmp_path / "socket")
@@ -187,7 +187,7 @@ def test_an_answer_that_comes_too_late_finds_the_rest(start: Start, silent: Agen
         silent.only()
     ((first, count, reason), end) = frames(said)
     assert first + count == 120
-    assert count in (20, 120)  # all, where the worker could not look at the time meanwhile
+    assert count in (20, 120)  # all, where the worker could not examine the time meanwhile
     assert reason == (Reason.DISCONNECTED if first else Reason.NONE)
     assert end == (120, 0, Reason.NONE)
 

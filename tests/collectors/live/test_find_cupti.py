@@ -24,7 +24,7 @@ NEWER = "newer than the driver"
 
 @dataclass(frozen=True, slots=True)
 class MadeLibraries:
-    """Where the program is, and a library of each kind to copy from."""
+    """Where the program is, and a library of every kind to copy from."""
 
     folder: Path
 
@@ -144,7 +144,7 @@ def test_the_users_toolkit_goes_before_others(machine: CuptiMachine) -> None:
 def test_the_newest_toolkit_of_the_drivers_version_is_taken(machine: CuptiMachine) -> None:
     for version in ("12.4", "12.8", "13.0"):
         machine.put(f"usr/local/cuda-{version}/{EXTRAS}/libcupti.so.{version[:2]}")
-    machine.put("system/libcupti.so.12")  # nobody knows which
+    machine.put("system/libcupti.so.12")  # no one has which
     assert machine.find(12_090) == (f"usr/local/cuda-12.8/{EXTRAS}/libcupti.so.12", "")
 
 

@@ -1,4 +1,4 @@
-"""The hook of JAX on made-up modules: names of computations by version, and a JAX that is not known."""
+"""The hook of JAX on made-up modules: names of computations by version, and a JAX that is unknown."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_computation_is_called_as_its_module(version: tuple[int, ...], name: s
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed (pip install 'jax>=0.8')")
 def test_computations_are_called_as_the_jax_that_is_here_calls_them() -> None:
-    """In a process of its own: JAX warns of each fork from then on."""
+    """In its own process: JAX warns of every fork from then on."""
     names = ["train_step", "<lambda>", "a b#1", "f_", "__call__", "x.y-z", "(f)"]
     command = [sys.executable, str(PROGRAMS / "jax_names.py"), *names]
     done = subprocess.run(command, env=plain_environment(), check=True, capture_output=True, text=True)

@@ -35,7 +35,7 @@ class Library:
 class Cuda:
     """An allocator of several devices that counts as torch's does, and begins when it is first used.
 
-    Its blocks are `longer` than what is asked for; with None it does not count what was.
+    Its blocks are `longer` than what is requested; with None it does not count what was.
     """
 
     def __init__(self, longer: int | None = None) -> None:

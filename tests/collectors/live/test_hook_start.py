@@ -42,7 +42,7 @@ def test_the_first_file_has_the_syntax_of_every_python() -> None:
 
 
 def test_it_adds_no_module_and_no_path() -> None:
-    """Where DeepProf is installed otherwise than for development, nobody else has imported `__future__`."""
+    """Where DeepProf is installed otherwise than for development, no one else has imported `__future__`."""
     code = "import sys; print(sorted(sys.modules.keys() - {'__future__'}), sys.path)"
     alone = subprocess.run(
         [sys.executable, "-c", code], env=plain_environment(), check=True, capture_output=True, text=True
@@ -55,7 +55,7 @@ def test_it_adds_no_module_and_no_path() -> None:
 
 @pytest.mark.parametrize("version", ["watch", "old"])
 def test_a_folder_that_is_gone_does_not_matter(tmp_path: Path, version: str) -> None:
-    """An empty path stands for it, and cannot be made absolute."""
+    """An empty path represents it, and cannot be made absolute."""
     code = f"import sys; sys.path.append(''); exec(open({str(HOOK / 'sitecustomize.py')!r}).read(), SPACE)"
     space = {"__name__": "sitecustomize", "__file__": str(HOOK / "sitecustomize.py")}
     old = "sys.version_info = (3, 7); sys.modules['sitecustomize'] = sys; " if version == "old" else ""
@@ -139,7 +139,7 @@ def test_no_torch_is_no_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         assert "No module named 'torch'" in done.stderr
     else:
-        assert done.returncode == 0  # the library is not there, and that harms nobody
+        assert done.returncode == 0  # the library is not there, and that harms no one
 
 
 def test_a_loader_that_takes_no_attribute_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

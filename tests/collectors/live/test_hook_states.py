@@ -313,7 +313,7 @@ def test_what_a_call_costs_is_measured_on_the_cpu() -> None:
 
 
 def test_nothing_that_fails_at_a_step_comes_to_the_program() -> None:
-    """Another profiler may be there, of which nobody has told us."""
+    """Another profiler may be there, of which no one has told us."""
     torch = pytest.importorskip("torch")
     from torch.optim import optimizer as hooks
 

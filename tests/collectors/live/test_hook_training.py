@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(  # programs import it, which takes seconds; the
 OPERATOR = 0
 
 
-# Workers are processes beside the one that is heard: all that shows without them shows with them.
+# Workers are processes next to the one that is heard: all that shows without them shows with them.
 WORKERS = [pytest.param(0, id="no worker", marks=pytest.mark.slow), pytest.param(2, id="two workers")]
 
 

@@ -1,4 +1,4 @@
-"""What a process tells of its environment is what the agent looks at: in C, in Python, and in the agent."""
+"""What a process shows of its environment is what the agent examines: in C, in Python, and in the agent."""
 
 from __future__ import annotations
 

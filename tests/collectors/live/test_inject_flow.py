@@ -19,12 +19,12 @@ FEW_BUFFERS = 4  # so that little waits with the driver, however late the collec
 
 
 def numbers(said: Connection) -> list[int]:
-    """Return the correlations that came: the job gives them in order, from 1."""
+    """Return the correlations that arrived: the job gives them in order, from 1."""
     return [int(number) for number in said.events["correlation"]]
 
 
 def gaps(said: Connection) -> list[tuple[int, Reason]]:
-    """Return the records missing before each packet that says why, or that misses some."""
+    """Return the records missing before each packet that states why, or that misses some."""
     found, expected = [], 0
     for _, first, count, reason in said.frames:
         if first != expected or reason:
@@ -34,7 +34,7 @@ def gaps(said: Connection) -> list[tuple[int, Reason]]:
 
 
 def stretches(said: Connection) -> list[tuple[int, int]]:
-    """Return the numbers of the records that came without one missing: the first, and the one after the last."""
+    """Return the numbers of the records that arrived without one missing: the first, and the one after the last."""
     found: list[tuple[int, int]] = []
     for _, first, count, _ in said.frames:
         if found and found[-1][1] == first:
@@ -65,13 +65,13 @@ def test_a_slow_reader_costs_whole_stretches_and_every_record_is_counted(tmp_pat
     assert lost[0][0] >= half_queue - 2048
     taken = [end - begin for begin, end in stretches(said)]  # it may have filled again while it was emptied
     assert min(taken[:-1]) > half_queue // 2
-    for _, first, count, _ in said.frames:  # what stands between gaps is whole: the n-th record is the n-th launched
+    for _, first, count, _ in said.frames:  # what is between gaps is whole: the n-th record is the n-th launched
         place = sum(c for _, f, c, _ in said.frames if f < first)
         assert numbers(said)[place : place + count] == list(range(first + 1, first + count + 1))
 
 
 def test_a_reader_of_half_the_speed_gets_few_long_stretches(tmp_path: Path) -> None:
-    """Not many short ones: after a drop half of the queue must be free, and so much is taken until the next."""
+    """Not many short ones: after a drop half of the queue must be free, and this much is taken until the next."""
     truth, queue, enough = tmp_path / "truth", 1 << 20, threading.Event()
     half_queue = queue // 2 // packets.EVENT.itemsize
 
@@ -118,7 +118,7 @@ def test_a_reader_that_never_reads_does_not_hold_up_the_end(tmp_path: Path) -> N
         agent.gate.clear()
         settings = {"DEEPPROF_SOCKET": agent.path, "DEEPPROF_QUEUE_NBYTES": 1 << 20, "DEEPPROF_FINISH_MS": 200}
         kept, dropped, _ = finish_job(start_job(build("plain"), ["burst", 300_000], settings))
-        assert kept + dropped == 300_000  # and the job ended, though nobody took them
+        assert kept + dropped == 300_000  # and the job ended, though no one took them
 
 
 def test_a_level_of_off_asks_nothing_and_on_begins_a_complete_window(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_an_agent_that_speaks_otherwise_is_left(tmp_path: Path, answer: bytes) -
         agent.answer = answer
         job = start_job(build("plain"), ["steady", FOREVER], {"DEEPPROF_SOCKET": agent.path, "JOB_ALONE": 1})
         await_truth(lambda: agent.connections and agent.connections[0].closed, "the end of the connection")
-        assert set(agent.connections[0].order) <= {Kind.HELLO}  # none, where the answer came before the question
+        assert set(agent.connections[0].order) <= {Kind.HELLO}  # none, where the answer arrived before the question
         job.send_signal(signal.SIGTERM)
         assert finish_job(job)[:2] == (0, 0)
 
@@ -224,7 +224,7 @@ def test_a_pause_is_over_before_another_profiler_begins(tmp_path: Path) -> None:
 
 
 def test_kernels_come_while_ranges_do(tmp_path: Path) -> None:
-    """A buffer that is far from full is asked for when nothing came from CUPTI, whatever else comes."""
+    """A buffer that is far from full is requested when nothing came from CUPTI, whatever else comes."""
     with Agent(tmp_path / "socket") as agent:
         job = start_job(build("plain"), ["beside", 10], {"DEEPPROF_SOCKET": agent.path})
         await_truth(lambda: agent.connections and agent.connections[0].count == 10, "the kernels")

@@ -1,4 +1,4 @@
-"""packets.h and packets.py describe the same bytes: a compiled program says what the first one has."""
+"""packets.h and packets.py describe the same bytes: a compiled program states what the first one has."""
 
 import subprocess
 

@@ -44,7 +44,7 @@ look(0, 3, 3, 3)
 
 
 def hear(code: str, folder: Path, level: CollectionLevel = CollectionLevel.ON) -> Connection:
-    """Run a program of looks, which may wait for a line until it knows the level; return what the agent heard."""
+    """Run a program of looks, which may wait for a line until it has the level; return what the agent heard."""
     with Agent(folder / "socket", level) as agent:
         words = [sys.executable, "-S", "-E", "-c", PROGRAM.format(code), str(build("plain").library)]
         environment = {"DEEPPROF_SOCKET": str(agent.path), **UNHURRIED}

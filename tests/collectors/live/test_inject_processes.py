@@ -29,7 +29,7 @@ def test_a_forked_child_is_a_process_of_its_own(tmp_path: Path) -> None:
         said = await_ends(agent, 3)
     by_command = {(s.hello["command"].split()[1], s.hello["pid"] == str(job.pid)): s for s in said}
     parent, child, other = by_command["fork", True], by_command["fork", False], by_command["threads", False]
-    assert len(said) == 3  # the child that starts nothing says nothing
+    assert len(said) == 3  # the child that starts nothing states nothing
     assert len({s.hello["session"] for s in said}) == len({s.hello["pid"] for s in said}) == 3
     assert [s.count for s in (parent, child, other)] == [4 * count, count, count]
     assert {int(stream) for stream in child.events["stream"]} == {40}
@@ -105,7 +105,7 @@ def test_a_job_that_closes_all_descriptors_is_not_written_to(tmp_path: Path) -> 
             stderr=subprocess.PIPE,
             text=True,
         )
-        # While it connects, its socket has a number already that it cannot tell from a file in its place.
+        # While it connects, its socket has a number already that it cannot show from a file in its place.
         await_truth(lambda: bool(agent.connections and agent.connections[0].hello), "the first greeting")
         said.touch()
         await_truth(lambda: len(agent.connections) == 2 and bool(agent.connections[1].hello), "the second greeting")

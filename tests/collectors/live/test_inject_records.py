@@ -19,7 +19,7 @@ SHARED = ["start", "end", "nbytes", "graph_node", "correlation", "device", "cont
 
 
 def collect(tmp_path: Path, arguments: list[object], **settings: object) -> tuple[Connection, np.ndarray, int]:
-    """Run the job; return what was said, what was launched, and how many records the device dropped."""
+    """Run the job; return what was stated, what was launched, and how many records the device dropped."""
     truth = tmp_path / "truth"
     with Agent(tmp_path / "socket") as agent:
         own = {"DEEPPROF_SOCKET": agent.path, "JOB_TRUTH": truth, "MOCK_PATIENT": 1}
@@ -78,7 +78,7 @@ def test_every_kind_of_record_arrives_as_it_was_made(tmp_path: Path, cuda: int, 
 
 
 def test_a_buffer_that_cannot_be_read_to_its_end_is_a_gap(tmp_path: Path) -> None:
-    """How much was in the rest nobody can say; that something was, must be."""
+    """How much was in the rest no one can state; that something was, must be."""
     said, rows, _ = collect(tmp_path, ["broken", 300])
     assert len(rows) == 300
     assert said.count == 100

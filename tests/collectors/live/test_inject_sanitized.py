@@ -1,4 +1,4 @@
-"""Everything again under the sanitizers, which say what a test that only counts cannot see."""
+"""Everything again under the sanitizers, which state what a test that only counts cannot see."""
 
 import signal
 from pathlib import Path
@@ -44,7 +44,7 @@ PROGRAMS = [("graphs", 28), ("devices", 130001), ("profiled", 28), ("unannounced
 @pytest.mark.parametrize(("program", "api"), PROGRAMS)
 def test_programs_are_clean(tmp_path: Path, flavour: str, program: str, api: int) -> None:
     with Agent(tmp_path / "socket", keep=False) as agent:
-        # Where nothing tells that another client is still there, it is left alone for six of the longest pauses.
+        # Where nothing shows that another client is still there, it is left alone for six of the longest pauses.
         settings = {"DEEPPROF_SOCKET": agent.path, "DEEPPROF_RETRY_MS": 40, "MOCK_API": api, "MOCK_LEFT": 1}
         settings |= {"JOB_LEFT_ALONE_MS": 6 * 40}
         finish_job(start_job(build(flavour), [program, 30], settings, "training"))

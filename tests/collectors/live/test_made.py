@@ -1,4 +1,4 @@
-"""How many records of each kind a process has made: those that never left it too."""
+"""How many records of every kind a process has made: those that never left it too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def count_truth(truth: Path) -> dict[str, int]:
 
 
 def collect(tmp_path: Path, arguments: list[object], **settings: object) -> tuple[Connection, int]:
-    """Run a job to its end; returns what was said, and how many records the device dropped."""
+    """Run a job to its end; returns what was stated, and how many records the device dropped."""
     with Agent(tmp_path / "socket") as agent:
         own = {"DEEPPROF_SOCKET": agent.path, "JOB_TRUTH": tmp_path / "truth", "MOCK_PATIENT": 1}
         _, dropped, _ = finish_job(start_job(build("plain"), arguments, {**own, **settings}))
@@ -68,7 +68,7 @@ def test_what_the_queue_has_dropped_is_known_by_kind(tmp_path: Path) -> None:
 
 
 def test_a_tick_tells_why_the_latest_are_missing(tmp_path: Path) -> None:
-    """Nobody knows when the next packet comes that says so."""
+    """No one has when the next packet comes that states so."""
     said, dropped = collect(tmp_path, ["unfinished", 600])
     tick = said.ticks[-1]
     assert dropped == 0

@@ -43,7 +43,7 @@ class Twice(torch.autograd.Function):
 
 
 class Net(torch.nn.Module):
-    """Two names of one module, operators of its own, random numbers, buffers that change."""
+    """Two names of one module, its own operators, random numbers, buffers that change."""
 
     def __init__(self) -> None:
         super().__init__()

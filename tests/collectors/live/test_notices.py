@@ -18,7 +18,7 @@ def test_what_is_known_wakes_nobody(tmp_path: Path) -> None:
 
 
 def list_codes() -> Iterator[tuple[str, int]]:
-    """The numbers of enumerations that say that they are notices; of some, only those before the word are."""
+    """The numbers of enumerations that state that they are notices; of some, only those before the word are."""
     for path in sorted(INJECT.glob("*.[ch]")):
         for name, body, after in re.findall(r"enum (\w*)\s*\{(.*?)\};([^\n]*)", path.read_text(), re.DOTALL):
             if name == "dp_notice_code" or "notice" in after:

@@ -84,7 +84,7 @@ def test_wide_texts_are_spelled_as_they_are(annotated: tuple[str, Heard]) -> Non
     spelled = everything[everything.index("after") + 1 :][:6]
     assert spelled[:2] == ["aä€😀z", "<���>"]
     assert spelled[2:5] == ["", "(NVTX)", "(NVTX)"]
-    assert spelled[5] == "€" * (1023 // len("€".encode()))  # as much as a label holds, and no half character
+    assert spelled[5] == "€" * (1023 // len("€".encode()))  # as much as a label contains, and no half character
 
 
 def test_payloads_change_nothing(annotated: tuple[str, Heard]) -> None:
@@ -92,7 +92,7 @@ def test_payloads_change_nothing(annotated: tuple[str, Heard]) -> None:
 
 
 def test_levels_are_each_domains_own(annotated: tuple[str, Heard]) -> None:
-    """NVTX's header says of what a push returns: the level of the range, from 0, within its domain."""
+    """NVTX's header states of what a push returns: the level of the range, from 0, within its domain."""
     told = {}
     for line in annotated[0].splitlines():
         word, *levels = line.split()

@@ -181,7 +181,7 @@ def test_generators_that_take_turns_leave_no_range_open(written: Written) -> Non
     one, other = steps("one"), steps("other")
     for generator in (one, other, one, other):
         next(generator)
-    one.close()  # ends the range of the other one, which lies in it
+    one.close()  # ends the range of the other one, which is in it
     other.close()
     assert written.words == ["+one", "+other", "-other", "-one"]
     assert not program_ranges.OPEN.ranges

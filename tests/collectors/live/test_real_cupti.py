@@ -17,14 +17,14 @@ from .reader import PATIENCE_S, Agent, Connection, await_truth
 from .vendor_wheels import CUDA, CUPTI_13_2, VendorWheel, cupti_library
 
 PROGRAMS = HERE / "programs"
-NO_DEVICE = 100  # what cuInit says
+NO_DEVICE = 100  # what cuInit states
 DRIVERS: dict[str, dict[str, object]] = {
     "is not there": {},
     "refuses": {"MOCK_INIT": NO_DEVICE, "MOCK_VERSION": 13050},
     "has no device": {"MOCK_DEVICES": 0, "MOCK_VERSION": 13050},
 }
 CLAIMS: dict[str, object] = {"MOCK_DEVICES": 1, "MOCK_VERSION": 13050}  # and nothing behind the number is there
-TICKS = 3  # it has looked at the driver by then
+TICKS = 3  # it has examined the driver by then
 LIBRARIES = [CUDA[version].cupti for version in ("12.9", "13.0", "13.5")]
 
 
@@ -62,7 +62,7 @@ def start(programs: Path, library: Path, agent: Agent, settings: dict[str, objec
 
 
 def finish(agent: Agent, job: subprocess.Popen[str], is_enough: Callable[[Connection], bool]) -> Connection:
-    """Let the job end once enough was said, and return what was; it ends as it would alone."""
+    """Let the job end once enough was stated, and return what was; it ends as it would alone."""
 
     def is_over() -> bool:
         return job.poll() is not None or (bool(agent.connections) and is_enough(agent.connections[0]))
@@ -89,7 +89,7 @@ def test_a_job_without_a_device_goes_on(wheel: VendorWheel, programs: Path, tmp_
 
 @pytest.mark.parametrize("wheel", LIBRARIES, ids=lambda wheel: wheel.version)
 def test_a_library_that_refuses_is_told_of(wheel: VendorWheel, programs: Path, tmp_path: Path) -> None:
-    """It is called, for the driver says that it has a device, and finds nothing of a real driver."""
+    """It is called, for the driver states that it has a device, and finds nothing of a real driver."""
     settings = {"JOB_DRIVER": programs / "libcuda.so.1", **CLAIMS}
     with Agent(tmp_path / "socket") as agent, start(programs, cupti_library(wheel), agent, settings) as job:
         said = finish(agent, job, lambda each: bool(each.notices))

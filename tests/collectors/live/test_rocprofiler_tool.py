@@ -26,7 +26,7 @@ MOCK = HERE / "rocprofiler_mock"
 FLAGS = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-pthread", "-isystem", str(MOCK)]
 WARNINGS = "-Wall -Wextra -Werror"
 GPU = 3  # the device's number in mock.cpp
-MANY = 200_000  # several times what a buffer holds
+MANY = 200_000  # several times what a buffer contains
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def rocm(tmp_path_factory: pytest.TempPathFactory) -> RocmPrograms:
 
 @dataclass(slots=True)
 class RocmJob:
-    """A running job, and what it said at its end."""
+    """A running job, and what it stated at its end."""
 
     job: subprocess.Popen[str]
     agent: Agent
@@ -103,7 +103,7 @@ def test_no_record_is_lost_while_buffers_are_swapped(rocm: RocmPrograms, tmp_pat
 
 
 def test_what_the_sdk_drops_is_counted_once(rocm: RocmPrograms, tmp_path: Path) -> None:
-    """Its number is a total, told anew with each buffer."""
+    """Its number is a total, told anew with every buffer."""
     words = f"hold kernels {MANY} release kernels 10 hold kernels {MANY} release kernels 10"
     with start(rocm, tmp_path, words, MOCK_LEAKY="1") as device:
         said = device.end()
@@ -133,7 +133,7 @@ def test_kernels_and_copies_are_told_as_they_were(rocm: RocmPrograms, tmp_path: 
     kernels, copies = said.events[:3], said.events[3:]
     assert set(said.events["device"].tolist()) == {GPU}
     assert (kernels["end_ns"] - kernels["start_ns"]).tolist() == [5, 5, 5]
-    assert kernels["stream"].tolist() == [1, 2, 1]  # queues, in the order in which they came
+    assert kernels["stream"].tolist() == [1, 2, 1]  # queues, in the order in which they arrived
     assert set(kernels["copy_kind"].tolist()) == {NO_COPY}
     kinds = {**dict(enumerate(COPY_KINDS)), NO_COPY: ""}
     assert [kinds[kind] for kind in copies["copy_kind"].tolist()] == ["", "HtoH", "HtoD", "DtoH", "DtoD"]

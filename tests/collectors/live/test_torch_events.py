@@ -59,7 +59,7 @@ class Old:
 
 @dataclass
 class New(Old):
-    """What today's has beside that."""
+    """What today's has next to that."""
 
     details: str = ""
     hidden: bool = False
@@ -181,7 +181,7 @@ class OldMark(Old):
 
 @dataclass
 class NewMark(OldMark, New):
-    """What today's has beside that."""
+    """What today's has next to that."""
 
 
 @dataclass

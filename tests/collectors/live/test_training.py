@@ -23,7 +23,7 @@ CLOCK_NS = 500_000_000_000_000_000  # what the mock's clock is ahead of CLOCK_MO
 def train(
     folder: Path, program: str, api: int = NOW, count: int = ITERATIONS, **settings: object
 ) -> tuple[Connection, np.ndarray]:
-    """Run the program; return what was said, and what the device kept."""
+    """Run the program; return what was stated, and what the device kept."""
     truth = folder / "truth"
     with Agent(folder / "socket") as agent:
         own = {
@@ -42,7 +42,7 @@ def train(
 
 
 def key(stream: int, correlation: int, length: int) -> tuple[int, int, int]:
-    """Return what tells a record from others; cycles of a clock made nanoseconds are one more or less."""
+    """Return what shows a record from others; cycles of a clock made nanoseconds are one more or less."""
     return int(stream), int(correlation), round(int(length), -1)
 
 
@@ -82,7 +82,7 @@ def test_everything_comes(tmp_path: Path, program: str, api: int, settings: dict
 
 
 def test_a_fragile_cupti_is_neither_switched_off_nor_flushed(tmp_path: Path) -> None:
-    """The mock crashes where it is. What its last buffer holds is lost, and said."""
+    """The mock crashes where it is. What its last buffer contains is lost, and stated."""
     said, rows = train(tmp_path, "eager", FRAGILE, MOCK_LEFT=0)
     assert said.count > len(rows) - 200
     assert sum(missing(said, rows).values()) == len(rows) - said.count > 0
@@ -141,7 +141,7 @@ def durations(said: Connection) -> set[int]:
 
 @pytest.mark.parametrize("leaves", [0, 1])
 def test_after_torch_profiler_times_are_nanoseconds_as_before(tmp_path: Path, leaves: int) -> None:
-    """Its clock counts cycles and stays; and CUPTI gives one more kernel of each session the wrong one.
+    """Its clock counts cycles and stays; and CUPTI gives one more kernel of every session the wrong one.
 
     Up to August 2026 its subscription stays, too: that is no reason to be silent for ever.
     """
@@ -164,8 +164,8 @@ def test_after_torch_profiler_times_are_nanoseconds_as_before(tmp_path: Path, le
 def test_who_comes_later_is_left_alone_and_told(tmp_path: Path, program: str, api: int) -> None:
     """The program itself looks whether what the other client enabled stays so.
 
-    Of ours the other one has switched off what it used itself; the rest is no sign that somebody collects. Where CUPTI
-    does not tell what is enabled, torch.profiler is left alone for six of the longest pauses.
+    Of ours the other one has switched off what it used itself; the rest is no sign that someone collects. Where CUPTI
+    does not show what is enabled, torch.profiler is left alone for six of the longest pauses.
     """
     unseen = {"JOB_LEFT_ALONE_MS": 6 * 20} if (program, api) == ("unannounced", NOW) else {}
     said, rows = train(tmp_path, program, api, DEEPPROF_RETRY_MS=20, **unseen)
@@ -250,7 +250,7 @@ def test_a_driver_that_never_comes_up_is_said_at_the_end(tmp_path: Path) -> None
 
 
 def test_a_slow_thread_is_heard_beside_a_busy_one(tmp_path: Path) -> None:
-    """With a buffer for each thread, a busy one's full buffers say nothing of the slow one's."""
+    """With a buffer for every thread, a busy one's full buffers state nothing of the slow one's."""
     with Agent(tmp_path / "socket") as agent:
         window = tmp_path / "heard"
         settings = {

@@ -1,4 +1,4 @@
-"""Packets written from Python: all arrive once and in order, nothing waits, and what is lost is counted and said."""
+"""Packets written from Python: all arrive once and in order, nothing waits, and what is lost is counted and stated."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_changes_of_memory_are_records_of_their_kind(listener: Listener, writer:
     changes = np.zeros(4, MEMORY_CHANGE)
     changes["time_ns"], changes["nbytes"] = [5, 6, 7, 8], [64, -64, 32, 16]
     assert writer.put(RecordBatch(events(2), ranges_until_ns=9, changes=changes))
-    assert not writer.put(RecordBatch(changes=np.zeros(10**7, MEMORY_CHANGE)))  # more than the queue holds
+    assert not writer.put(RecordBatch(changes=np.zeros(10**7, MEMORY_CHANGE)))  # more than the queue contains
     writer.finish()
     heard = listener.wait(lambda at: at.last.ended and at.last)
     assert heard.changes.tolist() == changes.tolist()

@@ -1,4 +1,4 @@
-"""The writer beside a device clock that fails, and with promises that nobody reads."""
+"""The writer next to a device clock that fails, and with promises that no one reads."""
 
 from __future__ import annotations
 

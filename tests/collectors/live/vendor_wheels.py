@@ -26,7 +26,7 @@ PIP_S = 300  # of one wheel; the largest has 18 MB
 
 @dataclass(frozen=True, slots=True)
 class VendorWheel:
-    """A wheel of one exact version, and what its download takes, in MB; `beside`: what is kept beside libcupti."""
+    """A wheel of one exact version, and what its download takes, in MB; `beside`: what is kept next to libcupti."""
 
     package: str
     version: str
@@ -38,7 +38,7 @@ class VendorWheel:
         return cache_folder() / "-".join(filter(None, (self.package, self.version, self.beside)))
 
     def wants(self, name: str) -> bool:
-        """Return whether a member of the wheel is kept: headers, the library of CUPTI, and what is asked for."""
+        """Return whether a member of the wheel is kept: headers, the library of CUPTI, and what is requested."""
         path = PurePosixPath(name)
         return "include" in path.parts or path.name.startswith("libcupti.so") or path.name == self.beside
 
@@ -83,7 +83,7 @@ CUDA = {
         VendorWheel("nvidia-cuda-crt", "13.5.37", 0.2),
     ),
 }
-CUPTI_HOST = VendorWheel("nvidia-cuda-cupti-cu12", "12.9.79", 10.8, "libnvperf_host.so")  # knows the metrics of chips
+CUPTI_HOST = VendorWheel("nvidia-cuda-cupti-cu12", "12.9.79", 10.8, "libnvperf_host.so")  # has the metrics of chips
 CUPTI_13_2 = VendorWheel("nvidia-cuda-cupti", "13.2.75", 12.0)  # crashes without a driver
 NVTX = {
     "12.9": VendorWheel("nvidia-nvtx-cu12", "12.9.79", 0.1),
@@ -115,7 +115,7 @@ def all_wheels() -> list[VendorWheel]:
 
 @contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder: test workers run beside each other."""
+    """Hold the lock of a folder: test workers run side by side."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(folder.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -159,7 +159,7 @@ def fetch(wheel: VendorWheel) -> Path:
 
 @functools.cache
 def try_to_fetch(wheel: VendorWheel) -> Path | str:
-    """Return the folder, or why there is none: a process asks the index for each wheel once."""
+    """Return the folder, or why there is none: a process asks the index for every wheel once."""
     try:
         return fetch(wheel)
     except (FetchError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Models from ONNX files: every tensor has the shape that it has at run time, or one line says why not."""
+"""Models from ONNX files: every tensor has the shape that it has at run time, or one line states why not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def refused(path: Path, **options: Any) -> str:
-    """Return the line that says why a model is not read."""
+    """Return the line that states why a model is not read."""
     with pytest.raises(DeepProfError) as raised:
         read_model(path, **options)
     assert "\n" not in str(raised.value)

@@ -17,7 +17,7 @@ Launch = tuple[str, Mapping[str, object]]  # the kernel, and its metrics
 
 
 def write_raw(launches: Sequence[Launch], units: Mapping[str, str] | None = None) -> str:
-    """Return an export with a row for each launch, a column for each metric, and a row of units."""
+    """Return an export with a row for every launch, a column for every metric, and a row of units."""
     metrics = list(dict.fromkeys(name for _, values in launches for name in values))
     rows: list[Sequence[object]] = [
         ["ID", "Process ID", "Host Name", "Context", "Stream", "Kernel Name", *metrics],
@@ -29,7 +29,7 @@ def write_raw(launches: Sequence[Launch], units: Mapping[str, str] | None = None
 
 
 def write_details(launches: Sequence[Launch], units: Mapping[str, str] | None = None) -> str:
-    """Return an export with a row for each metric of each launch."""
+    """Return an export with a row for every metric of every launch."""
     head = ["ID", "Process ID", "Host Name", "Kernel Name", "Context", "Stream", "Section Name"]
     rows: list[Sequence[object]] = [[*head, "Metric Name", "Metric Unit", "Metric Value"]]
     for number, (kernel, values) in enumerate(launches):

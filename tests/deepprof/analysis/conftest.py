@@ -1,4 +1,4 @@
-"""The analysis of each real trace, made once for all tests of this folder: pytest runs those of one file in a row."""
+"""The analysis of every real trace, made once for all tests of this folder: pytest runs those of one file in a row."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_handful_of_kernels_says_nothing_of_a_job() -> None:
 
 
 def late_launches(count: int) -> Analysis:
-    """Return what so many short kernels show that are launched one by one, long after the one before has ended."""
+    """Return what this many short kernels show that are launched one by one, long after the one before has ended."""
     starts = [9_000 * t for t in range(1, count + 1)]
     device = [event(0, start, start + 50, correlation=t) for t, start in enumerate(starts)]
     return analyze(make_trace(device, [launch(t, start - 900, start - 10) for t, start in enumerate(starts)]))
@@ -137,7 +137,7 @@ def test_the_papers_mode_uses_the_count(job: tuple[simulation.Simulation, Path])
 
 
 def test_the_papers_mode_is_never_worse_than_none(job: tuple[simulation.Simulation, Path]) -> None:
-    """Its pattern is shorter than an iteration: where the miner counts as many, the miner's loop stands."""
+    """Its pattern is shorter than an iteration: where the miner counts as many, the miner's loop is."""
     truth, path = job
     trace = deepprof.read(path)
     given, free = deepprof.analyze(trace, counts=[truth.iterations]), deepprof.analyze(trace)
@@ -153,7 +153,7 @@ def test_a_count_that_the_miner_does_not_have_is_the_papers(job: tuple[simulatio
 
 
 def test_no_loop_is_given_for_two_counts() -> None:
-    """Only the paper's mode can say what else comes back as often."""
+    """Only the paper's mode can state what else comes back as often."""
     rows = [event(name, 10 * t, 10 * t + 5) for t, name in enumerate(JOB)]
     once, twice = (analyze(make_trace(rows), counts=counts).loops for counts in ([4], [4, 4]))
     assert [loop.iterations.height for loop in once] == [4]

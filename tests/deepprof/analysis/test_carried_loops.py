@@ -39,7 +39,7 @@ def main_loop(analysis: Analysis, rank: int) -> Loop | None:
 
 
 def check_part(whole: Analysis, traces: Sequence[Trace], numbers: Numbers) -> None:
-    """Compare a part with the chosen rows of each rank's main loop, and with what lies in them of others."""
+    """Compare a part with the chosen rows of every rank's main loop, and with what is in them of others."""
     parts = deepprof.select(traces, iterations=numbers)
     again = deepprof.analyze(parts)
     check_books(again)
@@ -95,7 +95,7 @@ def check_others(whole: Analysis, loops: Sequence[Loop], wanted: pl.DataFrame) -
 
 
 def choose(many: int) -> list[Numbers]:
-    """Two iterations, three and one of so many, from different places."""
+    """Two iterations, three and one of this many, from different places."""
     return [(1, 3), (0, 3), (many - 1, None), (many // 2, many // 2 + 1)]
 
 
@@ -137,7 +137,7 @@ def test_any_iterations_of_a_simulated_job_are_those_of_the_whole(
 
 
 def make_job(iterations: int, kernels: int = 4, devices: int = 1, shift_ns: int = 0) -> Trace:
-    """Iterations of 1,000 ns on each device, the second one's shifted; kernel k takes 50 + k ns."""
+    """Iterations of 1,000 ns on every device, the second one's shifted; kernel k uses 50 + k ns."""
     places = ((device, step, k) for device in range(devices) for step in range(iterations) for k in range(kernels))
     rows = [(1_000 * step + 100 * k + shift_ns * device, k, device) for device, step, k in places]
     return make_trace([event(k, start, start + 50 + k, device=device) for start, k, device in sorted(rows)])

@@ -1,4 +1,4 @@
-"""The stages of an analysis: what each takes and returns, and that who needs the loops loads nothing else."""
+"""The stages of an analysis: what each needs and returns, and that who needs the loops loads nothing else."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_call_stacks_change_no_sum(traces: Path, row: dict[str, str]) -> None:
 
 
 def check_sums(tree: ContextTree, taken: pl.DataFrame) -> None:
-    """Assert that each context took what it took itself and what those within took, and nothing less than nothing."""
+    """Assert that each context needed what it took itself and what those within took, and nothing less than nothing."""
     for column in COLUMNS:
         own, whole = taken[f"own_{column}"].to_numpy(), taken[column].to_numpy()
         within = np.zeros_like(own)
@@ -87,7 +87,7 @@ def check_sums(tree: ContextTree, taken: pl.DataFrame) -> None:
 
 
 def count_orphans(trace: Trace, tree: ContextTree) -> dict[str, int]:
-    """Return how many device events nobody launched, by reason."""
+    """Return how many device events no one launched, by reason."""
     around = tree.contexts[tree.parent[tree.of_events]]
     counts = around.filter(kind="unattributed").group_by("name").len()
     return dict(counts.iter_rows())

@@ -27,7 +27,7 @@ TRUE_LOOPS = {
     "hta-nccl-parser": (893, 3),
     "hta-negqueue": (1001, 5),
     "hta-gpu-annot": (26, 5),
-    "hta-cpu-only": (346, 5),  # operators, which stand for kernels
+    "hta-cpu-only": (346, 5),  # operators, which represent kernels
     "param-linear": (220, 40),
     "tl-resnet-ckpt": (742, 3),
     "tl-flux-sage": (1573, 4),
@@ -56,7 +56,7 @@ OTHER_LOOPS = {  # recorded by other tools, and not annotated by PyTorch
     "pipit-saxpy": (1, 5),  # only the user's five ranges show them
 }
 ONLY_MARKED = {"pipit-saxpy"}
-# Layers of one forward pass, which was replayed as a single graph: nothing in the file says that it was one pass.
+# Layers of one forward pass, which was replayed as a single graph: nothing in the file states that it was one pass.
 MISTAKEN = {"rocprofv3-csv-llamacpp/prefill_kernel_trace.csv": 0.6}
 INEXACT = {"tb-resnet50-autograd-nw0", "hta-cpu-only", "param-linear", "tl-flux-sage", "hta-diff-test", "param-resnet"}
 EXACT = set(TRUE_LOOPS) - INEXACT
@@ -65,7 +65,7 @@ REFUSED = ("pyprof-csv", "nsys-rep (binary)")
 
 
 def true_loops(file: str) -> tuple[tuple[int, int], ...]:
-    """Return period and iterations of each loop of a file, the one with most kernels first."""
+    """Return period and iterations of every loop of a file, the one with most kernels first."""
     known, case = TRUE_LOOPS | OTHER_LOOPS, file.split("/", maxsplit=1)[0]
     one = known.get(file, known.get(case))
     return TWO_LOOPS.get(case, () if one is None else (one,))
@@ -99,7 +99,7 @@ def test_the_true_iteration_is_found_and_nothing_else(file: Analyzed) -> None:
     if not expected:
         assert all(loop.confidence < MISTAKEN.get(row["file"], 0) for loop in found.loops)
         return
-    devices = 4 if row["format"].startswith("nsys-jax") else int(row["ranks_or_devices"])  # four H100s, says its note
+    devices = 4 if row["format"].startswith("nsys-jax") else int(row["ranks_or_devices"])  # four H100s, states its note
     assert len(found.loops) == devices * len(expected)
     for loop, (period, iterations) in zip(found.loops, expected * devices, strict=True):
         assert loop.period == period

@@ -1,4 +1,4 @@
-"""What repeats around and beside the iteration, from the trace to the report."""
+"""What repeats around and next to the iteration, from the trace to the report."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_micro_batches_without_any_range_make_one_iteration() -> None:
 
 
 def test_the_loop_of_a_stream_beside_the_main_one_is_found_where_that_has_none() -> None:
-    """One long solver on the main stream, and training beside it."""
+    """One long solver on the main stream, and training next to it."""
     beside = trace_of(ITERATION * 20).device_events.with_columns(stream=9)
     long = [event(200 + i, i * 10**6, i * 10**6 + 900_000) for i in range(30)]
     rows = [*long, *beside.to_dicts()]

@@ -1,4 +1,4 @@
-"""`deepprof.select`: parts of whole jobs, compared with what the analysis of the whole says of every event."""
+"""`deepprof.select`: parts of whole jobs, compared with what the analysis of the whole states of every event."""
 
 from __future__ import annotations
 

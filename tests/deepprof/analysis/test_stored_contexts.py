@@ -12,7 +12,7 @@ from deepprof.collectors.store.rank import write_rank
 from deepprof.collectors.trace import TABLES
 from deepprof.job.conversion import convert
 
-FILES = {  # the smaller ones of each format
+FILES = {  # the smaller ones of every format
     "kineto": "tl-h100-falcon/Falconsai_nsfw_image_detection__1016002.json.gz",
     "kineto on AMD": "tl-mi300-falcon/Falconsai_nsfw_image_detection__1016002.json.gz",
     "nsys": "cs336-zx-2_7B-compile/result_2_7B_compile_ro.sqlite",

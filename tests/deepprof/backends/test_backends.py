@@ -1,4 +1,4 @@
-"""Backends run a model, say what their layers took, and each layer that multiplies holds one such operator."""
+"""Backends run a model, state what their layers needed, and each layer that multiplies contains one such operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA's own libcupti without a device: whether chips have the counter, and whether it takes one pass."""
+"""NVIDIA's own libcupti without a device: whether chips have the counter, and whether it needs one pass."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ print(json.dumps({chip: ask(chip) for chip in sys.argv[2:]}))
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, int | str]:
-    """Return of each chip the passes of the counter, or what a user is told, from a process of its own."""
+    """Return of every chip the passes of the counter, or what a user is told, from its own process."""
     command = [sys.executable, "-c", ASK, str(cupti_library(CUPTI_HOST)), *CHIPS, *ON_A_CHIP, UNKNOWN]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr

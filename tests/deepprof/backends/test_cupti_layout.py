@@ -1,4 +1,4 @@
-"""What we hand to CUPTI's range profiler is laid out as NVIDIA's headers say, from CUDA 12.9 to 13.5."""
+"""What we hand to CUPTI's range profiler is laid out as NVIDIA's headers state, from CUDA 12.9 to 13.5."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def define(kind: str, name: str, value: str) -> str:
 
 
 class CudaSession:
-    """A session of ONNX Runtime that says it is on CUDA, and moves bytes in each run."""
+    """A session of ONNX Runtime that states it is on CUDA, and moves bytes in every run."""
 
     def __init__(self, session: Any, gpu: FakeGpu) -> None:
         self.session, self.gpu = session, gpu

@@ -1,4 +1,4 @@
-"""Misses of the last cache are bytes of memory; where nothing counts them, nothing is said."""
+"""Misses of the last cache are bytes of memory; where nothing counts them, nothing is stated."""
 
 from __future__ import annotations
 

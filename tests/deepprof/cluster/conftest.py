@@ -1,4 +1,4 @@
-"""A job of several ranks, and workers of our own to look at it."""
+"""A job of several ranks, and workers of our own to examine it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def straggling(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def client() -> Iterator[Client]:
-    """Two workers; they look for work all the time, and end before other tests begin."""
+    """Two workers; they search for work all the time, and end before other tests begin."""
     with connect("local", workers=2) as found:
         yield found

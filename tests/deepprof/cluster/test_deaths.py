@@ -50,12 +50,12 @@ sys.exit(main(sys.argv[1:]))
 
 @functools.cache
 def told_here(job: Path) -> str:
-    """Return the report on a job that this process looks at."""
+    """Return the report on a job that this process examines."""
     return analyze(read_job(job, jobs=1)).to_json()
 
 
 def report_and_wait(pipe: str) -> Any:
-    """Return what makes a worker tell its process id through `pipe` when it is about to look, and then hang."""
+    """Return what makes a worker show its process id through `pipe` when it is about to look, and then hang."""
 
     def install() -> None:
         import os
@@ -64,7 +64,7 @@ def report_and_wait(pipe: str) -> Any:
         from deepprof.cluster import tasks
 
         def examine(*_: object) -> None:
-            with open(pipe, "w") as told:  # waits until somebody reads
+            with open(pipe, "w") as told:  # waits until someone reads
                 told.write(str(os.getpid()))
             threading.Event().wait()
 

@@ -20,6 +20,6 @@ def recorded(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch):
-    """Nothing of the environment says where a daemon is."""
+    """Nothing of the environment states where a daemon is."""
     for name in ("DEEPPROF_DAEMON", "DEEPPROF_TOKEN_FILE", "DEEPPROF_CA", "DEEPPROF_CERT", "DEEPPROF_KEY"):
         monkeypatch.delenv(name, raising=False)

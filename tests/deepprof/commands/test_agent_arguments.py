@@ -9,7 +9,7 @@ from deepprof.commands import main
 
 @pytest.fixture
 def complain(tmp_path, monkeypatch, capsys):
-    """Returns what is said to arguments, beside a socket and a spool that are free."""
+    """Returns what is stated to arguments, next to a socket and a spool that are free."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("SQLite")
     (tmp_path / "folder").mkdir()

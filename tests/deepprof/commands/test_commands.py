@@ -30,7 +30,7 @@ def capture(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
-    """A trace for tests that look at where the report goes, not at what it says."""
+    """A trace for tests that examine where the report goes, not at what it states."""
     path = tmp_path_factory.mktemp("job") / "short.json.gz"
     write(simulate("healthy", iterations=3), path)
     return str(path)
@@ -48,7 +48,7 @@ def diagnosed(monkeypatch):
 
 
 def call(*argv, **options):
-    """The command line in a process of its own."""
+    """The command line in its own process."""
     command = [sys.executable, "-m", "deepprof", *argv]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **options)
 

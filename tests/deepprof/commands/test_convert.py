@@ -34,7 +34,7 @@ def store(ranks, tmp_path, capsys):
 
 
 def complaint(capsys, *argv):
-    """The one line that a command which cannot be carried out says."""
+    """The one line that a command which cannot be carried out states."""
     assert main(list(argv)) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_S
 
 @pytest.fixture
 def doctor(capsys, monkeypatch, folder):
-    """Runs the doctor beside an agent that answers; gives the exit code and the parsed report."""
+    """Runs the doctor next to an agent that answers; gives the exit code and the parsed report."""
     monkeypatch.delenv("DEEPPROF_SOCKET", raising=False)
 
     def run(*words, **said):

@@ -50,7 +50,7 @@ def analysed(monkeypatch):
 
 
 def complaint(capsys, *argv):
-    """The one line that a command which cannot be carried out says."""
+    """The one line that a command which cannot be carried out states."""
     assert main(["export", *argv]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
@@ -59,7 +59,7 @@ def complaint(capsys, *argv):
 
 
 def exported(capsys, target, path, *more):
-    """What the command says when it writes `path`."""
+    """What the command states when it writes `path`."""
     assert main(["export", "x", "--to", target, "-o", str(path), *more]) == 0
     out, err = capsys.readouterr()
     assert out == ""
@@ -219,7 +219,7 @@ def demo(tmp_path, monkeypatch):
 
 
 def without_numbers(text):
-    """The page shows what one version of the simulation gives; what it says must hold for all."""
+    """The page shows what one version of the simulation gives; what it states must hold for all."""
     return re.sub(r"\d[\d,]*", "N", text)
 
 

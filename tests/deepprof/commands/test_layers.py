@@ -55,7 +55,7 @@ LAYERS = ["aten::embedding", "aten::linear", "aten::relu"]
 
 
 def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, because torch is loaded with a setting for it."""
+    """Run the command in its own process, because torch is loaded with a setting for it."""
     command = [sys.executable, "-m", "deepprof", "layers", *argv]
     unseen = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=unseen)

@@ -1,4 +1,4 @@
-"""The commands against a real daemon: seen by somebody who types them."""
+"""The commands against a real daemon: seen by someone who types them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deepprof roofline MODEL.onnx`: a model runs, and its layers stand against the device's peaks."""
+"""`deepprof roofline MODEL.onnx`: a model runs, and its layers are against the device's peaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deepprof roofline TRACE` on a made-up job whose peaks, shapes and times are known."""
+"""`deepprof roofline TRACE` on a made-up job whose peaks, shapes and times are available."""
 
 from __future__ import annotations
 

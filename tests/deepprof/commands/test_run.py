@@ -47,7 +47,7 @@ OURS = re.compile("SLURM|OMPI|PMI|DEEPPROF|RANK|WORLD|TORCHELASTIC|PYTHONPATH|CO
 
 @pytest.fixture
 def cli(tmp_path):
-    """Runs `deepprof run` with a socket of its own; `said` is what the agent answers."""
+    """Runs `deepprof run` with its own socket; `said` is what the agent answers."""
     path = tmp_path / "d" / "agent.sock"
 
     def start(*words, said=None, library=LIBRARY, more=None, **options):
@@ -206,7 +206,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
 
 @pytest.mark.parametrize("number", slow_unless(lambda number: number == signal.SIGINT, SIGNALS))
 def test_a_signal_while_we_are_busy_changes_no_exit_code(cli, number):
-    """numpy has threads of its own, to which the kernel may give what the main thread does not take at once."""
+    """numpy has its own threads, to which the kernel may give what the main thread does not take at once."""
     code = "trap '' INT TERM USR1; echo $$; read x; exit 7"
     running = cli.start("sh", "-c", code, stdin=subprocess.PIPE, more={"OPENBLAS_NUM_THREADS": "4"})
     command = Path("/proc") / running.stdout.readline().strip()

@@ -1,4 +1,4 @@
-"""`deepprof send` against a fake daemon: what arrives, what is said, and the exit code."""
+"""`deepprof send` against a fake daemon: what arrives, what is stated, and the exit code."""
 
 from __future__ import annotations
 

@@ -325,7 +325,7 @@ class Touching(Tool):
 
 
 def test_ctrl_c_ends_following_with_a_report(real, recorded, tmp_path) -> None:
-    """The tool itself says that records have come: Ctrl-C is pressed after that."""
+    """The tool itself states that records have come: Ctrl-C is pressed after that."""
     home = tmp_path / "touching-1.dist-info"
     home.mkdir()
     (tmp_path / "touching.py").write_text(TOUCHING)

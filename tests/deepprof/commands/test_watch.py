@@ -162,7 +162,7 @@ def resize(terminal, rows, columns):
 
 
 def read_screen(terminal, is_wanted):
-    """Read until what stands on the terminal since it was last drawn from its first place is what is wanted."""
+    """Read until what is on the terminal since it was last drawn from its first place is what is wanted."""
     deadline, shown = time.monotonic() + DEADLINE_S, b""
     while not is_wanted(shown.rpartition(b"\x1b[H")[2]):
         assert time.monotonic() < deadline, shown

@@ -24,10 +24,10 @@ def annotate_loop(
     layers: Layers | None = None,
     source: str | None = None,
 ) -> Loop:
-    """Return a loop whose stages took so many ns on the device in each usual iteration, and on the host in all.
+    """Return a loop whose stages needed this many ns on the device in every usual iteration, and on the host in all.
 
     `layers` are by path: ns with all within, own ns, forward and backward ns with all within; two at the same path are
-    told apart by blanks at the end.
+    distinguished by blanks at the end.
     """
     sure = confidence if isinstance(confidence, Mapping) else dict.fromkeys(stages, confidence)
     whole = [sum(times) for times in zip(*stages.values(), strict=True)]

@@ -32,7 +32,7 @@ def longest_common(a, b):
 
 
 def apply(runs, a, b):
-    """Make B of A by the runs, reading from B only what they say is new."""
+    """Make B of A by the runs, reading from B only what they state is new."""
     made = []
     for run in runs:
         made += list(a[run.a_first : run.a_end]) if run.kind == "kept" else list(b[run.b_first : run.b_end])

@@ -34,7 +34,7 @@ PLAIN = [("alpha", 50), ("beta", 100), ("gamma", 150), ("delta", 200), ("alpha",
 
 
 def trace_of(iteration, *, pause=300, count=8, rank=None, copies=()):
-    """A job of `count` equal iterations: kernels (name, µs) back to back, then a pause of so many µs."""
+    """A job of `count` equal iterations: kernels (name, µs) back to back, then a pause of this many µs."""
     names = [*dict.fromkeys(["copy", *(name for name, _ in iteration)])]
     rows, now = [], 1_000_000
     for _ in range(count):

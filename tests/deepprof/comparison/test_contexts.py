@@ -1,4 +1,4 @@
-"""Two runs compared by their code: which calling contexts carry the difference, and when nothing is said."""
+"""Two runs compared by their code: which calling contexts carry the difference, and when nothing is stated."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_an_operator_in_place_of_another_is_no_row_where_the_time_is_the_same() 
 
 
 def test_an_operator_with_nothing_around_it_is_neither_new_nor_gone() -> None:
-    """Without numbers the backward pass has a thread of its own, where another recorder may show the work elsewhere."""
+    """Without numbers the backward pass has its own thread, where another recorder may show the work elsewhere."""
 
     def apart(trace: deepprof.Trace, name: str) -> deepprof.Trace:
         node = "autograd::engine::evaluate_function: IndexBackward0"
@@ -152,7 +152,7 @@ def test_less_than_a_hundredth_of_the_iteration_is_no_row() -> None:
 
 
 def test_what_varies_as_much_within_a_run_is_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mean differs by a tenth of an iteration, for one iteration of 24 takes much longer."""
+    """The mean differs by a tenth of an iteration, for one iteration of 24 lasts much longer."""
     trace = write(PLAIN)[0]
     names = trace.names.to_list()
     slow = (pl.col("name_id") == names.index("index_kernel")).cum_sum() == 12
@@ -204,7 +204,7 @@ def test_only_the_contexts_that_changed_most_are_examined(monkeypatch: pytest.Mo
 
 @st.composite
 def two_runs(draw: st.DrawFn) -> tuple[CodePaths, PathTimes, PathTimes]:
-    """A tree of paths, and what each takes with all within in two iterations of two runs that have all of them."""
+    """A tree of paths, and what each needs with all within in two iterations of two runs that have all of them."""
     many = draw(st.integers(1, 12))
     outer = [0, *(draw(st.integers(0, number - 1)) for number in range(1, many + 1))]
     parent, depth = np.array(outer), np.zeros(many + 1, np.int64)

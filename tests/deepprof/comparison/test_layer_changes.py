@@ -1,4 +1,4 @@
-"""Layers of two runs, matched by their paths: own times, what only one run has, and when nothing is said."""
+"""Layers of two runs, matched by their paths: own times, what only one run has, and when nothing is stated."""
 
 from __future__ import annotations
 

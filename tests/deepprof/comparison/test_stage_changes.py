@@ -1,4 +1,4 @@
-"""Stages of two runs side by side, when nothing is said of them, and the one that holds the change."""
+"""Stages of two runs side by side, when nothing is stated of them, and the one that contains the change."""
 
 from __future__ import annotations
 

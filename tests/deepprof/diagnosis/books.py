@@ -18,7 +18,7 @@ MOST_PER_USUAL = 1.2  # a headroom is per iteration, parts are per usual one: at
 
 
 def check_books(analysis: Analysis) -> None:
-    """Fail where a nanosecond is in two findings, or a large part of an iteration is in none and nothing says why."""
+    """Fail where a nanosecond is in two findings, or a large part of an iteration is in none and nothing states why."""
     for loop in analysis.loops:
         means = mean_parts(loop)
         own = [f for f in analysis.findings if f.stream is not None and is_about(f, loop)]
@@ -48,7 +48,7 @@ def place(loop: Loop) -> tuple[int, int, int]:
 
 
 def mean_parts(loop: Loop) -> dict[str, float]:
-    """Return the mean of each part over the usual iterations, one by one."""
+    """Return the mean of every part over the usual iterations, one by one."""
     rows = [row for row in loop.table.iter_rows(named=True) if row["complete"] and not row["warmup"]]
     rows = [row for row in rows if row["iteration_ns"] is not None]
     stalls = [row for row in rows if row["iteration_ns"] >= 3 * median(each["iteration_ns"] for each in rows)]

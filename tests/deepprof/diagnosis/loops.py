@@ -115,7 +115,7 @@ class Job:
         return with_parts(loop, trace, lay_out(trace, 0, read_host(trace).launches)), trace
 
     def found(self, rule) -> list[Finding]:  # type: ignore[no-untyped-def]
-        """Return what a rule says."""
+        """Return what a rule states."""
         return list(rule(*self.build()))
 
 

@@ -57,7 +57,7 @@ def test_every_part_that_no_finding_names_is_described(part: str) -> None:
 
 
 def describe_time(**parts: float) -> str:
-    """Return what the first line says of a loop whose iteration of 1,000 ms spends so many ms on these parts."""
+    """Return what the first line states of a loop whose iteration of 1,000 ms spends this many ms on these parts."""
     line = next(describe_answer(analysis_of(make_loop([1_000] * 10, **parts))))
     return line.partition("the device ")[2]
 

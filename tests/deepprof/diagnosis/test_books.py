@@ -26,7 +26,7 @@ def diagnosed(loop: Loop) -> tuple[Finding, ...]:
 
 
 def analysis_of(loop: Loop) -> Analysis:
-    """Return an analysis that holds nothing but the loop and what is found in it."""
+    """Return an analysis that contains nothing but the loop and what is found in it."""
     analysis = analyze(make_trace())
     return replace(analysis, loops=(loop,), findings=diagnosed(loop))
 
@@ -128,7 +128,7 @@ def test_two_loops_on_one_stream_have_accounts_of_their_own() -> None:
 
 
 def claim_compute(loop: Loop, ms: int) -> Finding:
-    """Return a finding on so much of a loop's computing time."""
+    """Return a finding on this much of a loop's computing time."""
     return Finding(
         rule="a",
         severity="warning",

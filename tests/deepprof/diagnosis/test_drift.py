@@ -1,4 +1,4 @@
-"""Drift: from where to where, what carries it, and when nothing is said."""
+"""Drift: from where to where, what carries it, and when nothing is stated."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_every_block_has_its_owner(kept: Path) -> None:
     state = memory.blocks.filter(category="optimizer state")
     assert set(state["stage"]) == {"optimizer"}
     gradients = memory.blocks.filter(stage="backward", category="gradients")
-    assert "aten::linear" in set(gradients["operator"])  # the forward one, below which the backward pass stands
+    assert "aten::linear" in set(gradients["operator"])  # the forward one, below which the backward pass is
 
 
 def test_each_iteration_has_the_same_peak(kept: Path) -> None:

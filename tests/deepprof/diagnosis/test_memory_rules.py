@@ -108,7 +108,7 @@ def test_what_does_not_go_on_is_no_leak(rows: list[tuple[float, int, int]]) -> N
 
 @pytest.mark.parametrize(("nbytes", "found"), [(512, 0), (64 * MIB, 1)])
 def test_without_totals_only_a_large_leak_is_one(nbytes: int, found: int) -> None:
-    """What is in use beside what the recording shows is not known: a kept number doubles nothing."""
+    """What is in use next to what the recording shows is unknown: a kept number doubles nothing."""
     rows = allocate(*((10 * i + 5.0, 1000 + i, nbytes) for i in range(13)))
     rows = rows.with_columns(allocated_nbytes=pl.lit(None, pl.UInt64))
     trace = with_rows(make_trace(), memory_events=rows)
@@ -161,7 +161,7 @@ def segments(*held: tuple[float, int, int]) -> pl.DataFrame:
 
 
 def split_trace(*, spread: bool) -> Trace:
-    """Return a trace whose allocator holds ten segments of 10 MiB, each half in use, or half of them whole."""
+    """Return a trace whose allocator contains ten segments of 10 MiB, each half in use, or half of them whole."""
     places = [10 * MIB * (i + 1) for i in range(10)]
     used = [(places[i], 5 * MIB) for i in range(10)] if spread else [(places[i], 10 * MIB) for i in range(5)]
     events = allocate(*((1.0 + i, *block) for i, block in enumerate(used)), held=100 * MIB)
@@ -199,7 +199,7 @@ def test_more_memory_taken_although_as_much_was_free() -> None:
 
 
 def test_what_came_between_two_looks_was_refused_by_nobody() -> None:
-    """Totals alone do not tell how large the requests were for which the allocator took more."""
+    """Totals alone do not show how large the requests were for which the allocator used more."""
     loop = make_loop([10.0] * 8)
     totals = {"time_ns": 0, "process": 1, "device": 0}
     looks = table(
@@ -217,14 +217,14 @@ def test_what_came_between_two_looks_was_refused_by_nobody() -> None:
 
 
 def test_pieces_do_not_matter_while_the_device_has_room() -> None:
-    """PyTorch takes 20 MiB for a request of one: a small job holds a few pieces, and nothing is short of memory."""
+    """PyTorch uses 20 MiB for a request of one: a small job contains a few pieces, and nothing is short of memory."""
     trace = split_trace(spread=True)
     assert list(fragmentation(memory_of(with_device(trace, 210 * MIB)))) == []
     assert len(list(fragmentation(memory_of(with_device(trace, 190 * MIB))))) == 1
 
 
 def test_the_summary_tells_what_was_found() -> None:
-    """Where little lies between blocks in use at the peak, what the allocator took in vain is told."""
+    """Where little is between blocks in use at the peak, what the allocator took in vain is told."""
     loop = make_loop([10.0] * 12)
     first, second = 100 * MIB, 200 * MIB
     base = [(5, first, 60), (15, first, -60), (16, first, 20), (25, second, 30), (26, first + 20 * MIB, 40)]
@@ -237,7 +237,7 @@ def test_the_summary_tells_what_was_found() -> None:
 
 
 def failed_trace(asked: int, left: int) -> Trace:
-    """Return a trace in which an allocation fails while the driver has `left`, and 50 MiB are held and not in use."""
+    """Return a trace in which an allocation fails while the driver has `left`, and 50 MiB are kept and not in use."""
     frames = "torch/nn/functional.py(9): linear;model.py(7): forward;train.py(3): main"
     row: Row = {"time_ns": 90 * MS, "device": 0, "nbytes": asked, "free_nbytes": left, "stack_id": 4}
     trace = with_rows(split_trace(spread=False), failed_allocations=table([row], FAILED_ALLOCATIONS))

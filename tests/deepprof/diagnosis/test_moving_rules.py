@@ -205,7 +205,7 @@ def test_xla_programs_of_one_kernel_each_are_a_chain() -> None:
 
 
 def write_programs(kernels: int) -> Trace:
-    """Return a trace of JAX: a product, then four operators, as programs of so many kernels each."""
+    """Return a trace of JAX: a product, then four operators, as programs of this many kernels each."""
     names = ["gemm_fusion_dot_general_1", "loop_multiply_fusion", "GpuExecutable::ExecuteThunks", "step"]
     device, ranges, host = list[Row](), list[Row](), list[Row]()
     now = 0

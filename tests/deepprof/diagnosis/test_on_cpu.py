@@ -1,4 +1,4 @@
-"""Findings on programs without a device: nobody who trains on a CPU reads of kernels, devices or nvidia-smi."""
+"""Findings on programs without a device: no one who trains on a CPU reads of kernels, devices or nvidia-smi."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ABSENT = {"allocator", "copies", "copy", "another process", "first use", "builds
 
 
 def fixed_texts() -> Iterator[str]:
-    """Yield what the rules that speak of a CPU say whatever the numbers are."""
+    """Yield what the rules that speak of a CPU state whatever the numbers are."""
     causes = (*slow_iterations.CAUSES, slow_iterations.UNKNOWN, slow_iterations.RECORDER)
     for cause in (*causes, *drift.CARRIERS, drift.ANYTHING):
         if cause.word not in ABSENT:

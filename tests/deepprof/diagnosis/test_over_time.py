@@ -1,4 +1,4 @@
-"""The rules over time on every real trace: what they say of good recordings is little."""
+"""The rules over time on every real trace: what they state of good recordings is little."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ WARNED = {
 CHANGING = {
     "nvprof-csv-pagerank": {"slow-iterations"},  # one of 45, 1.5 ms
     "nvprof-csv-stencil2d": {"slow-iterations"},  # 141 of 10,999, half of the time
-    "param-linear": {"slow-iterations"},  # 10 and 21 of 40 took more than twice the time of the others on the host
+    "param-linear": {"slow-iterations"},  # 10 and 21 of 40 used more than twice the time of the others on the host
     "tl-rocprof-json": {"slow-iterations", "drift"},  # from 34 to 46 ms over 50, and six of 57 to 169 ms
 }
 
 
 def findings(path: Path) -> list[Finding]:
-    """Return what the rules over time say of a file."""
+    """Return what the rules over time state of a file."""
     analysis = deepprof.analyze(deepprof.read_job(path))
     traces = {trace.rank or 0: trace for trace in analysis.traces}
     rules = (slow_iterations, drift, graph_growth, capture_incomplete)

@@ -1,4 +1,4 @@
-"""Rules on products beside the peaks: with their numbers on planted mistakes, silent without shapes or peaks."""
+"""Rules on products next to the peaks: with their numbers on planted mistakes, silent without shapes or peaks."""
 
 from __future__ import annotations
 

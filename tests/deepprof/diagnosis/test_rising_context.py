@@ -1,4 +1,4 @@
-"""The rule on contexts of running jobs: what it says, and where it is silent."""
+"""The rule on contexts of running jobs: what it states, and where it is silent."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_one_mistake_is_one_finding(job: Job, rule: str) -> None:
     ids=["busy", "small copies", "one", "one, unlinked"],
 )
 def test_rules_are_silent_where_there_is_little_to_say(job: Job) -> None:
-    assert set(rules_that_speak(job)) <= {"capture-incomplete"}  # which says that there is little
+    assert set(rules_that_speak(job)) <= {"capture-incomplete"}  # which states that there is little
 
 
 def test_one_followed_iteration_says_what_is_certain_of_it() -> None:

@@ -25,7 +25,7 @@ TIMES = [20.0] * 4 + [40.0] * 6
 def losses(
     *, turns: float = 0, slowed: float = 0, copies: float = 0, copies_slowed: float = 0, touched: int = 6
 ) -> pl.DataFrame:
-    """Return the losses of ten iterations, of which the last `touched` lose so many ms."""
+    """Return the losses of ten iterations, of which the last `touched` lose this many ms."""
     lost = {"turns_ns": turns, "slowed_ns": slowed, "copies_ns": copies, "copies_slowed_ns": copies_slowed}
     rows = [
         {"index": i, "iteration_ns": round(ms * MS), "together_ns": round(10 * MS) if i >= 10 - touched else 0}
@@ -112,7 +112,7 @@ def test_copies_that_another_rule_claims_are_not_claimed_twice() -> None:
 
 
 def test_idle_time_of_unknown_cause_is_not_claimed_twice() -> None:
-    """Without launch records `host-bound` claims the idle time between iterations; kernels that take longer remain."""
+    """Without launch records `host-bound` claims the idle time between iterations; kernels that last longer remain."""
     table = losses(turns=8, slowed=6)
     (found,) = judge(share(table, proven=False), other("host-bound"))
     assert found.headroom_ns_per_iteration == round(6 * MS * 0.6)
@@ -128,7 +128,7 @@ def test_advice_is_for_what_is_lost_most() -> None:
 
 
 def test_iterations_that_another_process_makes_slow_are_explained_by_it() -> None:
-    """The mean of all is less than what slow ones take longer; what those lose that it touched is not."""
+    """The mean of all is less than what slow ones last longer; what those lose that it touched is not."""
     (found,) = judge(share(losses(turns=18, touched=2)))
     assert found.headroom_ns_per_iteration == round(18 * MS * 0.2)
     ranked = rank([found, other("drift", 20.0), other("slow-iterations", 30.0)])

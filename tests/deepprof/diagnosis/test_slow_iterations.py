@@ -1,4 +1,4 @@
-"""Slow iterations: what is said of them, and when nothing is."""
+"""Slow iterations: what is stated of them, and when nothing is."""
 
 from __future__ import annotations
 

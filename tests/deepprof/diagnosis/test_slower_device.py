@@ -71,9 +71,9 @@ def test_equal_devices_are_silent(examined: Load) -> None:
 
 
 def one_slower(ranks: int, *slower: float, spare: int = 0, names: tuple[str, ...] = ()) -> RankJob:
-    """Ranks with six kernels of 400 µs and a collective after each: five take longer on the first ranks.
+    """Ranks with six kernels of 400 µs and a collective after each: five last longer on the first ranks.
 
-    On all other ranks the sixth kernel takes `spare` longer.
+    On all other ranks the sixth kernel needs `spare` longer.
     """
     compute = np.full((ranks, 12, 6), 400 * US, dtype=np.int64)
     for number, factor in enumerate(slower):

@@ -39,7 +39,7 @@ def test_kernels_of_six_microseconds_are_long_enough(each: float, fires: bool) -
 
 @pytest.mark.parametrize(("startup", "severity"), [(89, None), (90, "warning"), (489, "warning"), (490, "critical")])
 def test_limits_on_the_share(startup: int, severity: str | None) -> None:
-    # 70 kernels of 3 µs take 210 of 1,000 µs, the pauses the rest.
+    # 70 kernels of 3 µs use 210 of 1,000 µs, the pauses the rest.
     kernels, at = list[Work](), 0.0
     for i in range(70):
         kernels.append(Work(at, at + 3, i - 900))

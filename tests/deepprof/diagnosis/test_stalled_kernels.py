@@ -1,4 +1,4 @@
-"""The rule on stall reasons: what it says, of which kernels, and when it is silent."""
+"""The rule on stall reasons: what it states, of which kernels, and when it is silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is blamed for the others' waiting, and when nobody is."""
+"""Who is blamed for the others' waiting, and when no one is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def steady(*slow: int, ranks: int = 4, iterations: int = 12, extra: float = 0.3)
 
 
 def wandering(ranks: int = 4, iterations: int = 24) -> npt.NDArray[np.int64]:
-    """Another rank is late in each iteration."""
+    """Another rank is late in every iteration."""
     compute = steady(ranks=ranks, iterations=iterations)
     for i in range(iterations):
         compute[i % ranks, i] = compute[i % ranks, i] * 13 // 10
@@ -152,7 +152,7 @@ def test_different_programs_blame_no_rank_of_each_other() -> None:
 def read_simulated(
     scenario: str, folder: Path, *, bare: bool = False, **options: object
 ) -> tuple[list[Trace], int | None]:
-    """The traces of a simulated job and its slow rank; `bare` leaves out what the profiler says of collectives."""
+    """The traces of a simulated job and its slow rank; `bare` leaves out what the profiler states of collectives."""
     made = simulation.simulate_ranks(scenario, iterations=12, **options)  # type: ignore[arg-type]
     paths = [folder / f"rank-{each.rank}.json" for each in made]
     for each, path in zip(made, paths, strict=True):

@@ -1,4 +1,4 @@
-"""Who is late where each rank recorded one marked step and no loop: what is said of it, and when nothing is."""
+"""Who is late where each rank recorded one marked step and no loop: what is stated of it, and when nothing is."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GENERIC = "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def one_step(*slow: int, ranks: int = 4, places: int = PLACES, extra: float = 0.3) -> npt.NDArray[np.int64]:
-    """Ranks that compute 1 ms before each collective of one step, 1 % more or less; `slow` ones take longer."""
+    """Ranks that compute 1 ms before each collective of one step, 1 % more or less; `slow` ones last longer."""
     compute = np.random.default_rng(7).uniform(0.99, 1.01, (ranks, 1, places)) * 1_000 * US
     compute[list(slow)] *= 1 + extra
     return compute.astype(np.int64)
@@ -123,7 +123,7 @@ def test_two_late_ranks_of_one_step_are_one_finding() -> None:
 
 
 def wandering(ranks: int = 4, places: int = 16) -> npt.NDArray[np.int64]:
-    """Another rank is late at each collective."""
+    """Another rank is late at every collective."""
     compute = one_step(ranks=ranks, places=places)
     for k in range(places):
         compute[k % ranks, :, k] = compute[k % ranks, :, k] * 3 // 2

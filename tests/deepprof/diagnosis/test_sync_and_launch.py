@@ -24,7 +24,7 @@ def waits(until: float, count: int = 10, *, name: str = "cudaStreamSynchronize",
 
 
 def both(job: Job) -> dict[str, Finding]:
-    """Return what either rule says."""
+    """Return what either rule states."""
     return {f.rule: f for rule in (sync_bound, launch_bound) for f in job.found(rule)}
 
 
@@ -74,7 +74,7 @@ def test_a_host_that_waits_for_every_kernel_could_have_launched_ahead() -> None:
 
 
 def test_a_short_wait_is_no_excuse_for_launching_late_all_the_time() -> None:
-    # Of 1,000 µs of idle time 50 lie within the one wait, and 90 are the lead that it takes: too little to be told.
+    # Of 1,000 µs of idle time 50 are within the one wait, and 90 are the lead that it needs: too little to be told.
     found = both(Job(LENGTH, steps(100), [Did("cudaStreamSynchronize", -50, 90)]))
     assert list(found) == ["launch-bound"]
     assert found["launch-bound"].evidence["cost_ns_per_iteration"] == 860_000

@@ -1,4 +1,4 @@
-"""What is said where no function was recorded: how this recorder records them."""
+"""What is stated where no function was recorded: how this recorder records them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`unseen-work`: queued work that waits for nothing in the trace, as beside a process that nobody recorded."""
+"""`unseen-work`: queued work that waits for nothing in the trace, as next to a process that no one recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports state about jobs that keep their devices busy, or about which nothing is to be said.
+"""What reports state about jobs that keep their devices busy, or about which nothing is to be stated.
 
 `working_jobs.toml` has the jobs, kernel by kernel. What must be stated was written down before a rule had seen them.
 """

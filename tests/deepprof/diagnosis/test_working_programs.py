@@ -100,7 +100,7 @@ def record(*, device: bool, again_ms: float) -> Trace:
 
 
 def compute(dtype: str, operators: Sequence[tuple[int, float]] = ((MM, 6), (RELU, 1), (UPDATE, 1))) -> Trace:
-    """Return a program on a processor whose operators take one type."""
+    """Return a program on a processor whose operators need one type."""
     recorder = _Recorder(device=False)
     for _ in range(2 * ITERATIONS):
         for name, ms in operators:

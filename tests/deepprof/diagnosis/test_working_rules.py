@@ -221,7 +221,7 @@ def test_small_grids_need_long_kernels_that_run_alone() -> None:
 
 
 def with_other_work(trace: Trace) -> Trace:
-    """Return the trace with the kernels of another stream beside all."""
+    """Return the trace with the kernels of another stream next to all."""
     beside = trace.device_events.with_columns(stream=pl.lit(20, pl.Int64), correlation=pl.lit(None, pl.UInt64))
     both = pl.concat([trace.device_events, beside]).sort("start_ns", maintain_order=True)
     names = trace.names[both["name_id"]]

@@ -12,7 +12,7 @@ from tests.tables import make_trace
 
 
 def empty_rank(rank):
-    """As a profiler writes that was stopped before anything ran: no event, and no time to tell its clock by."""
+    """As a profiler writes that was stopped before anything ran: no event, and no time to show its clock by."""
     return replace(make_trace([], rank=rank), clock="session")
 
 
@@ -39,6 +39,6 @@ def test_a_range_counts_from_the_first_event_of_the_job_beside_an_empty_rank(tmp
 
 @pytest.mark.parametrize("epoch", [0, 5, -1, 10**30])
 def test_an_epoch_that_can_be_none_is_not_counted_with(epoch):
-    """The range then counts from each rank's own first event, as for clocks that nobody can compare."""
+    """The range then counts from every rank's own first event, as for clocks that no one can compare."""
     ranks = [make_rank(0), make_rank(1, clock="session", epoch_ns=epoch, offset=77)]
     assert [part.device_events.height for part in read_parts(ranks, (0, 5_000))] == [5, 5]

@@ -1,4 +1,4 @@
-"""Ranks on one clock: offsets that were put in are found, and what cannot be known is said."""
+"""Ranks on one clock: offsets that were put in are found, and what cannot be known is stated."""
 
 import polars as pl
 import pytest

@@ -35,7 +35,7 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stacks_of(traces: list[Trace]) -> list[list[str]]:
-    """Return for each rank the stacks of its device events."""
+    """Return for every rank the stacks of its device events."""
     joined = (trace.event_stacks.join(trace.stacks, on="stack_id", maintain_order="left") for trace in traces)
     return [rows["frames"].to_list() for rows in joined]
 

@@ -22,7 +22,7 @@ from deepprof.commands import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 sys.exit(main(sys.argv[1:]))
 """
-# Goes no further once something lies on the disk, and says so.
+# Goes no further once something is on the disk, and states so.
 HELD = """
 import glob, os, sys, time
 import polars
@@ -120,7 +120,7 @@ def test_a_process_whose_parent_is_gone_ends_without_a_word(ranks, own):
 
 @pytest.mark.parametrize(("command", "jobs"), slow_unless(lambda case: case[0] == "convert", WRITING))
 def test_a_full_disk_is_a_line(ranks, own, command, jobs):
-    """polars tells of it in an error of its own, which is neither an `OSError` nor a bug."""
+    """polars shows of it in its own error, which is neither an `OSError` nor a bug."""
     output = ["-o", str(own / "job.deepprof")] if command == "convert" else []
     process = start(own, "-c", FULL, command, *(f"{ranks}/rank{n}.json.gz" for n in range(3)), "--jobs", jobs, *output)
     out, err = process.communicate(timeout=PATIENCE_S)

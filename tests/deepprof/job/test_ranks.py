@@ -1,4 +1,4 @@
-"""Numbers of ranks: what the trace says, then what the file is called, then the next free one."""
+"""Numbers of ranks: what the trace states, then what the file is called, then the next free one."""
 
 import pytest
 from hypothesis import given
@@ -68,7 +68,7 @@ def test_names_count_where_all_traces_state_one_rank():
     assert [bool(number.note) for number in found] == [True, False, False, False]
     assert str(found[0].note).startswith("each of 4 traces names rank 0;")
     assert numbers((0, "rank1.json"), (0, "rank1.json")) == [0, 1]  # names that clash
-    assert numbers((0, "rank1.json"), (0, "other.json")) == [0, 1]  # a name that does not tell
+    assert numbers((0, "rank1.json"), (0, "other.json")) == [0, 1]  # a name that does not show
     assert numbers((0, "rank1.json"), (1, "rank0.json")) == [0, 1]  # traces that know
 
 

@@ -392,7 +392,7 @@ sys.exit(main())
 
 
 def test_ctrl_c_at_the_command_line_leaves_no_process_and_no_file(ranks, tmp_path):
-    """It comes while ranks are read and their files lie there: the command cannot end before."""
+    """It comes while ranks are read and their files are there: the command cannot end before."""
     many = tmp_path / "many"
     many.mkdir()
     for rank in range(40):

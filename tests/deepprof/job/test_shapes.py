@@ -36,12 +36,12 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shapes_of(traces: list[Trace]) -> list[tuple[list[str], list[int]]]:
-    """Return the operands and the grids of each rank."""
+    """Return the operands and the grids of every rank."""
     return [(trace.operands["dims"].to_list(), trace.launch_shapes["grid"].to_list()) for trace in traces]
 
 
 def expected(count: int) -> list[tuple[list[str], list[int]]]:
-    """Return what so many products of each of two ranks have."""
+    """Return what this many products of each of two ranks have."""
     return [(["[[4, 8], [8, 2]]"] * count, [3] * count)] * 2
 
 

@@ -1,4 +1,4 @@
-"""A job for every kind of text report, from the trace up, so that what a person reads is held as a whole.
+"""A job for every kind of text report, from the trace up, so that what a person reads is kept as a whole.
 
 `python -m tests.deepprof.render.reports` writes the expected texts anew; every line that changes is to be read.
 """
@@ -170,7 +170,7 @@ def read_expected(kind: str, width: int) -> str:
 
 
 def find_expected(kind: str, width: int) -> Path:
-    """Return the file that holds it."""
+    """Return the file that contains it."""
     return EXPECTED / f"{kind}-{width}.txt"
 
 

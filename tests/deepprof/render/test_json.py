@@ -1,4 +1,4 @@
-"""The JSON report holds exactly the keys of the contract `deepprof.report/1`."""
+"""The JSON report contains exactly the keys of the contract `deepprof.report/1`."""
 
 import json
 import math

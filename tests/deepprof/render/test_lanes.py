@@ -38,7 +38,7 @@ def drops(slices):
 
 
 def by_lane(slices):
-    """The (start, end) of each track's lanes."""
+    """The (start, end) of every track's lanes."""
     track, start, end = arrays(slices)
     lanes = assign_lanes(track, start, end)
     found = {}

@@ -27,7 +27,7 @@ FOUND = ("finding", "iteration", "stage", "layer", "section", "nested", "idle")
 
 
 def export(analysis, **options):
-    """The document as written, and what the writer says of it."""
+    """The document as written, and what the writer states of it."""
     file = io.BytesIO()
     written = write_perfetto(analysis, file, **options)
     return json.loads(file.getvalue()), written
@@ -68,7 +68,7 @@ def expected(traces, zero):
 
 
 def check(analysis, **options):
-    """Assert that the document holds the traces exactly, and return it."""
+    """Assert that the document contains the traces exactly, and return it."""
     document, written = export(analysis, **options)
     slices, zero = slices_of(document), document["otherData"]["zero_ns"]
     own = Counter((e["cat"], e["name"], e["start"], e["end"]) for e in slices if e["cat"] not in FOUND)

@@ -60,7 +60,7 @@ def profile_class() -> Any:
 
 
 def read_pprof(content: bytes) -> Counter[tuple[tuple[str, ...], str]]:
-    """Return the value of each type of each stack, the outermost frame first."""
+    """Return the value of every type of every stack, the outermost frame first."""
     profile = profile_class().FromString(gzip.decompress(content))
     texts = list(profile.string_table)
     names = {function.id: texts[function.name] for function in profile.function}
@@ -149,7 +149,7 @@ def test_of_too_many_samples_the_smallest_are_one(most: int) -> None:
 
 
 def check_invariants(content: bytes) -> Any:
-    """Check what profile.proto says of every profile; return it."""
+    """Check what profile.proto states of every profile; return it."""
     profile = profile_class().FromString(gzip.decompress(content))
     texts = list(profile.string_table)
     assert texts[0] == ""

@@ -24,6 +24,6 @@ def test_a_report_on_the_cpu_speaks_of_no_device(width: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sentences_are_the_same_on_every_width(kind: str) -> None:
-    """A narrow page lacks bars and the last columns of tables, which stand before the findings."""
+    """A narrow page lacks bars and the last columns of tables, which are before the findings."""
     told = [read_expected(kind, width).partition("indings\n")[2].split() for width in WIDTHS]
     assert told[0] == told[1] == told[2]

@@ -123,7 +123,7 @@ def sampled(document):
 
 
 def stacks_of(document, profile):
-    """The weight of each stack of names, the outermost first."""
+    """The weight of every stack of names, the outermost first."""
     names = [frame["name"] for frame in document["shared"]["frames"]]
     pairs = zip(profile["samples"], profile["weights"], strict=True)
     return {tuple(names[frame] for frame in stack): weight for stack, weight in pairs}

@@ -1,4 +1,4 @@
-"""The kernels and copies that take the time, in text and in JSON."""
+"""The kernels and copies that use the time, in text and in JSON."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_small_kernels_come_in_a_graph_and_are_never_starved(seed: int) -> None:
     assert 1_500 < median(end - start for start, end in spans(kernels)) < 5_000
     assert all(e["args"]["graph node id"] >> 32 == e["args"]["graph id"] for _, e in kernels)
     launches = select(made.document, "cuda_runtime", name="cudaGraphLaunch")
-    assert len(launches) == made.iterations + 2  # and parts of one at each end
+    assert len(launches) == made.iterations + 2  # and parts of one at every end
     correlations = [e["args"]["correlation"] for _, e in kernels]
     assert correlations == sorted(correlations)
     pauses = gaps(spans(kernels))
@@ -168,7 +168,7 @@ def test_memory_grows_and_time_does_not(seed: int) -> None:
     assert all(b - a > 10**6 for a, b in pairwise(allocated))
     assert all(e["args"]["Total Allocated"] <= e["args"]["Total Reserved"] for e in marks)
     length = times(made)[1:]  # the first one tunes
-    assert max(length[:8]) < 1.05 * min(length[:8])  # the tenth looks at the weights
+    assert max(length[:8]) < 1.05 * min(length[:8])  # the tenth examines the weights
 
 
 def test_other_jobs_give_memory_back() -> None:

@@ -1,4 +1,4 @@
-"""The simulated files hold what the truth beside them says, counted here from the JSON alone."""
+"""The simulated files hold what the truth next to them states, counted here from the JSON alone."""
 
 from collections import Counter, defaultdict
 from hashlib import sha256

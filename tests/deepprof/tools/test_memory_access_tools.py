@@ -35,7 +35,7 @@ def test_the_working_set_of_a_device() -> None:
 
 
 def test_the_working_set_on_a_cpu_counts_operators_that_became_kernels() -> None:
-    """Operators that stand for kernels have no operands any more; those that were read have."""
+    """Operators that represent kernels have no operands any more; those that were read have."""
     trace = record(*[MATRICES, IN_PLACE] * 10, on_device=False)
     assert deepprof.analyze(trace).traces[0].operands.is_empty()
     assert deepprof.analyze(trace).recorded[0] is trace
@@ -61,7 +61,7 @@ def test_a_job_with_iterations_and_no_memory_events(tmp_path: Path, name: str, s
 
 
 def test_long_lived_memory_and_bursts() -> None:
-    """One stretch is held for all of 1,000 ns, another one twice for 100 ns."""
+    """One section is kept for all of 1,000 ns, another one twice for 100 ns."""
     rows = [allocate(0, 0, 100), allocate(1000, 0, -100)]
     for begin in (200, 600):
         rows += [allocate(begin, BAND_NBYTES, 50), allocate(begin + 100, BAND_NBYTES, -50)]
@@ -79,7 +79,7 @@ def test_long_lived_memory_and_bursts() -> None:
 
 
 def write_accesses(path: Path) -> Trace:
-    """Return a recording of five kernels: all read one stretch, one of them another, and some bytes had no room."""
+    """Return a recording of five kernels: all read one section, one of them another, and some bytes had no room."""
     kernels = [launch(at, 100 * at, [(BAND_NBYTES, 4, 16, 0, 0)]) for at in range(5)]
     kernels[2] = launch(2, 200, [(BAND_NBYTES, 4, 16, 0, 0), (8 * BAND_NBYTES, 0, 0, 5, 20)], full=[1, 4, 0, 0])
     path.write_bytes(encode([START, memory(0, BAND_NBYTES, 64 << 20), *kernels, END]))
@@ -121,7 +121,7 @@ def test_a_report_of_counted_accesses_is_text_and_json(tmp_path: Path, name: str
 
 
 def make_job(iterations: int = 12) -> Trace:
-    """Return a marked job that copies 8 MiB and 1 MiB from the host in each iteration."""
+    """Return a marked job that copies 8 MiB and 1 MiB from the host in every iteration."""
     device: list[Row] = []
     for i in range(iterations):
         begin = 10 * MS * i
@@ -171,7 +171,7 @@ def test_nothing_to_measure(name: str, trace: Trace) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_report_is_text_and_json(name: str) -> None:
-    """What a tool reports holds only what JSON can, and is drawn."""
+    """What a tool reports contains only what JSON can, and is drawn."""
     from rich.console import Console
 
     from deepprof.render.page import TextPage

@@ -106,7 +106,7 @@ def test_a_trace_without_memory_events(tool: Tool, said: str) -> None:
 
 def test_the_post_mortem_of_a_snapshot(tmp_path: Path) -> None:
     allocator = SmallAllocator(recording=True)
-    places = [allocator.alloc(1_000_000, stack=4) for _ in range(10)]  # two in each segment of 2 MiB
+    places = [allocator.alloc(1_000_000, stack=4) for _ in range(10)]  # two in every segment of 2 MiB
     for place in places[::2]:
         allocator.free(place)
     allocator.fail(3_000_000, 100)

@@ -76,7 +76,7 @@ class EachKernel(Tool):
 
 @pytest.fixture
 def trace() -> deepprof.Trace:
-    """One record or more for each hook, and three for none: a Python function, an overhead and a copy of memory."""
+    """One record or more for every hook, and three for none: a Python function, an overhead and a copy of memory."""
     operator = launch(0, 1, 4, 2) | {"category": "op"}
     made = make_trace(
         [

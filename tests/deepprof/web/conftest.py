@@ -1,4 +1,4 @@
-"""The page of two ranks, made once, in a browser that fails a test where the page said or did what it must not."""
+"""The page of two ranks, made once, in a browser that fails a test where the page stated or did what it must not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def seen(page: Path, browser: Browser) -> Iterator[Visit]:
-    """Open the page, and fail at the end where it said or did what it must not."""
+    """Open the page, and fail at the end where it stated or did what it must not."""
     visited = open_page(browser, page)
     yield visited
     visited.check()

@@ -98,7 +98,7 @@ def step(seen: Visit) -> str:
 
 
 def chosen(seen: Visit) -> str:
-    """Return what the box that is chosen says to readers."""
+    """Return what the box that is chosen states to readers."""
     return seen.page.locator(".boxes [aria-selected=true]").get_attribute("aria-label") or ""
 
 
@@ -209,7 +209,7 @@ def test_on_paper_a_view_is_light_and_whole(page: Path, browser: Browser, theme:
     seen.page.context.close()
 
 
-# What has more than it shows: on paper nobody scrolls.
+# What has more than it shows: on paper no one scrolls.
 CUT_OFF = """[...document.querySelectorAll("main *")]
     .filter(one => ["auto", "scroll"].includes(getComputedStyle(one).overflowY))
     .filter(one => one.scrollHeight > one.clientHeight + 1)

@@ -24,7 +24,7 @@ __all__ = ["browser"]
 
 IMAGE = "<img src=x onerror=alert(1)>"
 LONG = "x" * 10_000
-# What a trace says, and what is seen of it.
+# What a trace states, and what is seen of it.
 HOSTILE = {
     f"</script>{IMAGE}": f"</script>{IMAGE}",
     "javascript:alert(1)": "javascript:alert(1)",
@@ -41,7 +41,7 @@ TITLE = f"job {IMAGE.replace('/', '')} &amp; \u202e.json"
 
 
 def play_names() -> list[dict[str, Any]]:
-    """Return iterations of an operator and a kernel of each name, in a range and a function that have one, too."""
+    """Return iterations of an operator and a kernel of every name, in a range and a function that have one, too."""
     markup, events, number = f"</script>{IMAGE}", [], 0
     function = f"{markup}file.py(12): {markup}run"
     for step in range(STEPS):
@@ -77,7 +77,7 @@ def page(analysis: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def seen(page: Path, browser: Browser) -> Any:
-    """Open the page, and say at the end that nothing of a name ran or was asked for."""
+    """Open the page, and state at the end that nothing of a name ran or was requested."""
     visit = open_page(browser, page, size=WIDE)
     yield visit
     visit.check()
@@ -94,7 +94,7 @@ def document(analysis: Analysis, key: str) -> dict[str, Any]:
 
 
 def rows_named(values: dict[str, Any], column: str) -> dict[str, int]:
-    """Return the first row of each name in a document."""
+    """Return the first row of every name in a document."""
     return {values["strings"][name]: row for row, name in reversed(list(enumerate(values[column]))) if name >= 0}
 
 

@@ -8,7 +8,7 @@ from tests.browsing import Visit
 def test_points_are_chosen_in_the_picture_and_in_the_table(seen: Visit) -> None:
     seen.open("roofline")
     page = seen.page
-    assert page.locator(".roof-point").count() == 1  # the other group's operations are not known
+    assert page.locator(".roof-point").count() == 1  # the other group's operations are unknown
     assert page.locator(".roof text").all_text_contents() == [
         "memory 100 GB/s",
         "float32 vector 1 TFLOP/s",

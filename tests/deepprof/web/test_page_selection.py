@@ -1,4 +1,4 @@
-"""What is selected stands in the address: it survives a reload, goes back and forward, and is the same in all views."""
+"""What is selected is in the address: it survives a reload, goes back and forward, and is the same in all views."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def served(browser: Browser) -> Iterator[Visit]:
 
 
 def fragment(seen: Visit) -> str:
-    """Return the part of the address that says what is selected."""
+    """Return the part of the address that states what is selected."""
     found: str = seen.page.evaluate("location.hash.slice(1)")
     return found
 
 
 def shown(seen: Visit) -> str:
-    """Return all that the page says now, without the text of what can be typed."""
+    """Return all that the page states now, without the text of what can be typed."""
     seen.page.wait_for_selector("[aria-busy=true]", state="detached")
     return seen.text("body")
 

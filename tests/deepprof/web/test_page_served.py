@@ -1,4 +1,4 @@
-"""The page from a server: behind its token, with what it asks for when it is looked at; and the page of two runs."""
+"""The page from a server: behind its token, with what it requests when it is examined; and the page of two runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def seen(address: str, browser: Browser) -> Iterator[Visit]:
-    """Open the page, and fail at the end where it said or did what it must not."""
+    """Open the page, and fail at the end where it stated or did what it must not."""
     visited = visit(browser, address)
     visited.wait("findings")
     yield visited

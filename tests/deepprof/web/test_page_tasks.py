@@ -97,7 +97,7 @@ class CountedVisit:
         self.seen.wait(title.lower())
 
     def open_box(self, side: str, name: str) -> None:
-        """Click at the longest box of a name in a track of the timeline, and wait for what is known of it."""
+        """Click at the longest box of a name in a track of the timeline, and wait for the data on it."""
         self._count()
         boxes = self.seen.page.locator(f".track.{side} .box:not(.merged)[aria-label^='{name},'] rect:first-of-type")
         widths = boxes.evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
@@ -105,7 +105,7 @@ class CountedVisit:
         self.seen.page.wait_for_selector(f".inspector h2:text-is('{name}')")
 
     def read_labels(self, side: str, row: int) -> dict[str, float]:
-        """Return what stands on the boxes of one row of a track, each with its width; -1 is the last row."""
+        """Return what is on the boxes of one row of a track, each with its width; -1 is the last row."""
         labels = """labels => labels.map(one => [one.textContent, one.y.baseVal[0].value,
             one.previousElementSibling.querySelector("rect").getBoundingClientRect().width])"""
         found = self.seen.page.locator(f".track.{side} .boxes text.label").evaluate_all(labels)
@@ -127,7 +127,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def counted(page: Path, browser: Browser) -> Iterator[CountedVisit]:
-    """Open the page, and fail at the end where it said or did what it must not."""
+    """Open the page, and fail at the end where it stated or did what it must not."""
     seen = open_page(browser, page)
     yield CountedVisit(seen)
     seen.check()
@@ -155,7 +155,7 @@ def test_what_bounds_the_backward_pass(counted: CountedVisit) -> None:
     facts = " ".join(counted.seen.text(".inspector dl").split())
     busy = re.search(r"busy 480 µs \((\d+\.\d) %\)", facts)
     assert busy is not None
-    assert float(busy[1]) < 20  # the rest of the time it waits for the host, and says so
+    assert float(busy[1]) < 20  # the rest of the time it waits for the host, and states so
     counted.open_box("device", "Block_3")
     assert any("launch" in label or "host" in label for label in counted.read_labels("device", -1))
 

@@ -15,7 +15,7 @@ from tests.tables import Row, make_trace
 
 
 def stretch(rows: list[Row], iteration: int, factor: int) -> list[Row]:
-    """Return kernels of which those of one iteration take longer, and all later ones come later."""
+    """Return kernels of which those of one iteration last longer, and all later ones come later."""
     size, late, found = len(ITERATION), 0, []
     for number, row in enumerate(rows):
         start, end = int(str(row["start_ns"])) + late, int(str(row["end_ns"])) + late

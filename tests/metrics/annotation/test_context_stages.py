@@ -1,4 +1,4 @@
-"""Which stage contexts are part of: by what they lie in, and by which pass of autograd they are."""
+"""Which stage contexts are part of: by what they are in, and by which pass of autograd they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage of device events: by their launches, and by what stands around them in iterations."""
+"""The stage of device events: by their launches, and by what is around them in iterations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def play(iterations: Sequence[Sequence[int]], **more: object) -> list[Row]:
 
 
 def told(trace: Trace, *, code: bool = False) -> list[tuple[str | None, str]]:
-    """Return the stage of each event, and how it is known."""
+    """Return the stage of every event, and how it is available."""
     loops = deepprof.analyze(trace).loops
     found = find_stages(trace, loops, build_tree(trace) if code else None)
     stages = [STAGES[each] if each >= 0 else None for each in found.stage.tolist()]

@@ -135,7 +135,7 @@ def test_a_module_that_is_run_again_below_itself_is_the_same_layer() -> None:
     relu = nodes.enter(block, "ReLU_0", again=True)
     assert nodes.enter(nodes.enter(relu, "Block_0", again=True), "ReLU_0", again=True) == relu
     assert nodes.enter(relu, "Net_0", again=True) == net
-    assert nodes.enter(relu, "Net_0", again=False) not in {net, block, relu}  # scopes have no names of their own
+    assert nodes.enter(relu, "Net_0", again=False) not in {net, block, relu}  # scopes have no their own names
     assert nodes.enter(net, "Block_0", again=True) == block
 
 

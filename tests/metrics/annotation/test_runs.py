@@ -1,4 +1,4 @@
-"""A sequence found in a longer one, on sequences whose places are known."""
+"""A sequence found in a longer one, on sequences whose places are available."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def rows_of(nodes: list[Node], parent: int | None = None, depth: int = 0, count:
     """Yield the rows of a table, from number `count` on."""
     for each in nodes:
         facts = [each[name] for name in ("side", "kind", "title", "start", "end", "busy", "events")]
-        yield [count, parent, depth, *facts, None, None, None]  # no names of their own, no line
+        yield [count, parent, depth, *facts, None, None, None]  # no their own names, no line
         inner = list(rows_of(each["children"], count, depth + 1, count + 1))
         yield from inner
         count += 1 + len(inner)
@@ -129,7 +129,7 @@ def name(children: list[Node]) -> str:
 
 
 def check(boxes: pl.DataFrame, grouped: pl.DataFrame, most: int) -> None:
-    """Check all that holds of any table with sections."""
+    """Check all that contains of any table with sections."""
     assert grouped.schema == BOXES
     rows = grouped.rows(named=True)
     assert [row["box"] for row in rows] == list(range(len(rows)))
@@ -160,7 +160,7 @@ def check(boxes: pl.DataFrame, grouped: pl.DataFrame, most: int) -> None:
 
 @st.composite
 def trees(draw: st.DrawFn, deep: int = 2) -> Node:
-    """Draw a box with others in it, on both sides, in the order of their starts; some take no time."""
+    """Draw a box with others in it, on both sides, in the order of their starts; some use no time."""
     shape = st.tuples(
         st.sampled_from("aab"), st.integers(0, 3) | st.integers(0, 100), st.sampled_from(["host", "device"])
     )

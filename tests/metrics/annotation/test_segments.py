@@ -25,7 +25,7 @@ def test_each_time_belongs_to_the_innermost_open_slice(drawn: list[tuple[int, in
     owner = {t: int(r) for s, e, r in zip(cut.start, cut.end, cut.row, strict=True) for t in range(s, e)}
     for time in range(45):
         around = [r for r in range(len(slices.start)) if slices.start[r] <= time < slices.end[r]]
-        assert owner.get(time) == (max(around) if around else None)  # parents stand before their children
+        assert owner.get(time) == (max(around) if around else None)  # parents are before their children
 
 
 @given(Spans, st.lists(st.integers(-1, 45), max_size=8))

@@ -1,4 +1,4 @@
-"""Which names tell a stage, and which are only like one that does."""
+"""Which names show a stage, and which are only like one that does."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ HOST = {
     "Optimizer.zero_grad#AdamW.zero_grad": "AdamW.zero_grad",
     "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": "DataLoader next",
     "enumerate(DataPipe)#MapperIterDataPipe": "MapperIterDataPipe next",
-    # what is short, or says whose it is
+    # what is short, or states whose it is
     "c10d::allreduce_": "c10d::allreduce_",
     "vllm::unified_attention": "vllm::unified_attention",
     "cudaLaunchKernel": "cudaLaunchKernel",

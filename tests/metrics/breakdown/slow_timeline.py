@@ -124,7 +124,7 @@ class Slow:
         )
 
     def handed_over(self) -> set[int]:
-        """Return when the driver holds back what was launched on an idle device."""
+        """Return when the driver contains back what was launched on an idle device."""
         driver, others = set[int](), 0
         gaps = list(self.find_gaps())
         for held, until, call, explained in gaps:
@@ -192,11 +192,11 @@ class Slow:
         return UNEXPLAINED
 
     def stream_waits(self, stream: int, t: int) -> bool:
-        """Return whether a recorded wait of the stream lies over `t`."""
+        """Return whether a recorded wait of the stream is over `t`."""
         return any(r["stream"] == stream and r["start_ns"] <= t < r["end_ns"] for r in self.waits)
 
     def totals(self, start: int, end: int) -> dict[str, int]:
-        """Return the time of each part that occurs in [start, end)."""
+        """Return the time of every part that occurs in [start, end)."""
         found: dict[str, int] = {}
         parts = self.parts()
         for t in range(max(start, self.first), min(end, self.last)):

@@ -194,7 +194,7 @@ def test_the_dataloader_category_needs_no_name() -> None:
 def test_a_range_in_which_many_kernels_are_launched_is_no_loading(
     kernels: int, expected: list[tuple[int, int]]
 ) -> None:
-    each = launches(9, *([15] * kernels), 20)  # those at 9 and at 20 lie outside
+    each = launches(9, *([15] * kernels), 20)  # those at 9 and at 20 are outside
     assert pairs(state(["load_batch"], [], [span(0, 10, 20)], each).input) == expected
     graph = launches(15, kernels=kernels)
     assert pairs(state(["load_batch"], [], [span(0, 10, 20)], graph).input) == expected

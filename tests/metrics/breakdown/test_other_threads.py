@@ -17,12 +17,12 @@ WORK, GET, MAIN_FRAME = "metrics.py(5): gather", "queue.py(154): get", "train.py
 
 
 def every(name: int, begin: int, length: int, **more: int | str) -> list[Row]:
-    """Return a frame in each of ten stretches of 100 ns; another thread than the launching one is 9."""
+    """Return a frame in each of ten sections of 100 ns; another thread than the launching one is 9."""
     return [frame(name, at + begin, at + begin + length) | more for at in range(0, 1_000, 100)]
 
 
 def silent() -> HostStates:
-    """Return a launching thread that makes no call in the first half of each stretch."""
+    """Return a launching thread that makes no call in the first half of every section."""
     trace = make_trace([], [], [], [])
     other = union(np.arange(0, 1_000, 100), np.arange(0, 1_000, 100) + 50)
     return replace(read_states(trace, launches(0)), threads=MAIN, other=other)

@@ -99,7 +99,7 @@ def test_what_is_saved_before_a_wait_is_saved_for_good() -> None:
 
 
 def test_a_launch_that_takes_long_waits_for_room() -> None:
-    """The host is always one kernel ahead: what it launches next is held until there is room for it."""
+    """The host is always one kernel ahead: what it launches next is kept until there is room for it."""
     copy = Work(50_000, 70_000, None, "Memcpy HtoD", 9, "memcpy", {"copy_kind": "HtoD", "nbytes": 1})
     ahead = Job(100_000, [compute(50_000, launched=-95_000), copy])
     loop, trace = ahead.build()

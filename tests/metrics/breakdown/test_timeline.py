@@ -240,7 +240,7 @@ def test_the_hosts_own_waits_are_no_dependency_between_streams() -> None:
 
 
 def test_a_late_launch_is_the_hosts_and_what_follows_it_the_devices() -> None:
-    # The launches take 5 and 10 µs to start, of which the 5th percentile is 5.25; ready 1.5 times that after 150.
+    # The launches use 5 and 10 µs to start, of which the 5th percentile is 5.25; ready 1.5 times that after 150.
     assert queued(60, launched_us=150) == {"idle_launch_ns": 57.875, "idle_startup_ns": 2.125}
 
 

@@ -1,4 +1,4 @@
-"""Which line of whose code a context belongs to, and where most of an amount lies."""
+"""Which line of whose code a context belongs to, and where most of an amount is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Node = tuple[int | None, str, str, str | None, int | None]
 
 
 def contexts(*nodes: Node) -> pl.DataFrame:
-    """Return contexts of parent, kind, name, file and line; parents stand before their children."""
+    """Return contexts of parent, kind, name, file and line; parents are before their children."""
     depths = list[int]()
     for parent, *_ in nodes:
         depths.append(0 if parent is None else depths[parent] + 1)

@@ -36,7 +36,7 @@ def history(
     noise: float = 0.02,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Return the sums of a job that runs forward a second of each pass, and logs as long as `log_s` says."""
+    """Return the sums of a job that runs forward a second of every pass, and logs as long as `log_s` states."""
     random, rows = np.random.default_rng(seed), []
     for at in range(windows):
         many = passes(at)
@@ -119,7 +119,7 @@ def test_no_passes_are_known_where_nothing_begins() -> None:
 
 
 def test_iterations_that_are_left_out_are_no_passes() -> None:
-    """A program of one jitted function, of which more and more is collected: each call takes what it took."""
+    """A program of one jitted function, of which more and more is collected: each call needs what it needed."""
     nodes = nodes_of((1, 0, "operator", "jit_train_step"), (2, 0, "operator", "(seconds left out)"))
     random, rows = np.random.default_rng(0), []
     for at in range(30):

@@ -1,4 +1,4 @@
-"""A JAX program on the CPU: the time of its compiled operations stands under the lines that they were made for."""
+"""A JAX program on the CPU: the time of its compiled operations is under the lines that they were made for."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class _JaxRun:
     operations_ns: float
 
     def under(self, *frame: pl.Expr) -> pl.Series:
-        """Return which contexts meet all conditions, or lie within one that does."""
+        """Return which contexts meet all conditions, or are within one that does."""
         found = self.contexts.select(pl.all_horizontal(*frame).fill_null(value=False)).to_series().to_numpy()
         return pl.Series(spread(found, self.tree.parent, self.tree.depth), dtype=pl.Boolean)
 
     def under_line(self, line: str) -> pl.Series:
-        """Return which contexts are a function at the line with that comment, or lie within one."""
+        """Return which contexts are a function at the line with that comment, or are within one."""
         return self.under(pl.col("file") == str(self.program), pl.col("line") == LINES[line])
 
 

@@ -1,4 +1,4 @@
-"""What kernels took in all and where they come from, and what holds memory at its peak: against plain Python."""
+"""What kernels needed in all and where they come from, and what contains memory at its peak: against plain Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What contexts took in a usual iteration, in early and late ones, and which of them grows."""
+"""What contexts needed in a usual iteration, in early and late ones, and which of them grows."""
 
 from __future__ import annotations
 

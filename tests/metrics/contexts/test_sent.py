@@ -55,7 +55,7 @@ def sums_of(*rows: tuple[int, int, int, int, int]) -> pl.DataFrame:
 
 
 def compute_sent(trace: Trace, seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the nodes and sums that a job sends which runs as a trace says, in windows, in any order.
+    """Return the nodes and sums that a job sends which runs as a trace states, in windows, in any order.
 
     A slice counts in the window in which it begins, its own time for all contexts on its path.
     """
@@ -125,7 +125,7 @@ WORK = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 400), st.integers(1
 
 
 def recorded(rows: list[tuple[int, int, int, int]], work: list[tuple[int, int, int]]) -> Trace:
-    """Return a recording; the backward pass has a thread of its own, as on devices."""
+    """Return a recording; the backward pass has its own thread, as on devices."""
     host: list[Row] = []
     for number, (of, start, length, name) in enumerate(rows):
         thread = 3 if name == 4 else of
@@ -138,7 +138,7 @@ def recorded(rows: list[tuple[int, int, int, int]], work: list[tuple[int, int, i
 
 
 def check(trace: Trace, seed: int = 0) -> None:
-    """Compare both trees: contexts and what they took, with all within them."""
+    """Compare both trees: contexts and what they needed, with all within them."""
     tree = build_tree(trace)
     taken = tree.contexts.hstack(measure_contexts(trace, tree))
     nodes, sums = compute_sent(trace, seed)
@@ -194,7 +194,7 @@ def test_windows_are_measured_one_by_one() -> None:
     ("nodes", "place"),
     [
         (nodes_of((1, 9, "operator", "a")), "a"),  # its parent is missing
-        (nodes_of((1, 1, "operator", "a")), "a"),  # it lies in itself
+        (nodes_of((1, 1, "operator", "a")), "a"),  # it is in itself
         (nodes_of((1, 2, "operator", "a"), (2, 1, "operator", "a")), "a"),  # and so do both
         (nodes_of(), NOT_SENT),  # it was not sent at all
     ],

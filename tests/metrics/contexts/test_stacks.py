@@ -29,7 +29,7 @@ def with_stacks(trace: Trace, stacks: list[str], events: dict[int, int] | None =
 
 
 def walk(trace: Trace) -> list[str]:
-    """Return the path of each device event."""
+    """Return the path of every device event."""
     tree = build_tree(trace)
     check_sums(tree, measure_contexts(trace, tree))
     known = paths(tree)

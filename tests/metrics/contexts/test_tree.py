@@ -1,4 +1,4 @@
-"""The tree of hand-made traces: who stands where, and what each took."""
+"""The tree of hand-made traces: who is where, and what each needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def python(name: int, start: int, end: int) -> dict[str, object]:
 
 
 def training() -> Trace:
-    """Two steps of a linear layer: a kernel forward and one backward in each, and a kernel of nobody."""
+    """Two steps of a linear layer: a kernel forward and one backward in each, and a kernel of no one."""
     host, device = [], []
     for at in (0, 1000):
         host += [python(STEP, at, at + 500), python(MODULE, at + 10, at + 200)]

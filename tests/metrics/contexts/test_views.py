@@ -32,7 +32,7 @@ def table(tree: list[tuple[int, str, int]]) -> tuple[pl.DataFrame, pl.Series, di
 
 
 def read(tree: FlameTree) -> Counter[Path]:
-    """Return what each path of a tree took, with all within; parents stand before their children."""
+    """Return what each path of a tree took, with all within; parents are before their children."""
     found, paths = Counter[Path](), list[Path]()
     for row, (name, parent) in enumerate(zip(tree.frames["name"], tree.parent.tolist(), strict=True)):
         assert parent < row or row == 0

@@ -1,6 +1,6 @@
 """Programs whose operations PyTorch itself counts: `python -m tests.metrics.cost.counted_programs DIR`.
 
-Writes for each program the profiler's trace `NAME.json` of a forward and a backward pass on the CPU, and `counts.json`
+Writes for every program the profiler's trace `NAME.json` of a forward and a backward pass on the CPU, and `counts.json`
 with what `FlopCounterMode` counts, by program and operator.
 """
 

@@ -1,4 +1,4 @@
-"""What a machine achieves, by a made-up clock and kernels whose times are known."""
+"""What a machine achieves, by a made-up clock and kernels whose times are available."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_time_is_shared() -> None:
 def test_what_would_take_too_long_is_left_out() -> None:
     kernels = FakeKernels()
     trials = list(run_trials(kernels, ["float32", "tf32"], 1e-4, sizes=[100, 200, 400], clock_ns=kernels.clock_ns))
-    # A seventh of 100 µs is 14.3 µs: 100 takes 2 (8 times that is 16), so that no larger one is tried.
+    # A seventh of 100 µs is 14.3 µs: 100 uses 2 (8 times that is 16), so that no larger one is tried.
     assert [(trial.dtype, trial.size) for trial in trials if trial.work == "product"] == [
         ("float32", 100),
         ("tf32", 100),

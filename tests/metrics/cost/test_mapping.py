@@ -145,7 +145,7 @@ def test_the_longest_beginning_of_a_name_is_the_last_resort() -> None:
     )
     mapping = map_layers(graph, profile)
     assert named(mapping) == ["a/MatMul_1", "a/MatMul"]
-    assert check_mapping(mapping).agreeing_layers == 0  # the sizes say that this is wrong
+    assert check_mapping(mapping).agreeing_layers == 0  # the sizes state that this is wrong
 
 
 def test_a_product_between_new_shapes_has_its_name_and_what_was_added_to_it() -> None:

@@ -10,7 +10,7 @@ from tests.metrics.cost.recorded_calls import Scalars, call, cost, numbers, reco
 
 ON, OFF = True, False
 
-# (operations, those of products, bytes read, bytes written); float32 takes 4 bytes.
+# (operations, those of products, bytes read, bytes written); float32 uses 4 bytes.
 PRODUCTS = [
     (("mm", (2, 3), (3, 5)), (60, 60, 4 * (6 + 15), 4 * 10)),
     (("addmm", (5,), (2, 3), (3, 5), 1, 1), (70, 60, 4 * (5 + 6 + 15), 4 * 10)),

@@ -1,4 +1,4 @@
-"""Costs on real traces: how much of the kernels' time is known, and the figures of TraceLens.
+"""Costs on real traces: how much of the kernels' time is available, and the figures of TraceLens.
 
 The figures are those that TraceLens (AMD-AGI/TraceLens, commit 171dd747, `generate_perf_report_pytorch`, its
 `unified_perf_summary`) printed for these traces in November 2026, in 10⁹ operations of one call. It counts the bias of
@@ -156,7 +156,7 @@ def trace_of(traces: Path, name: str) -> Trace:
 
 
 def costs_of_operators(trace: Trace) -> dict[tuple[str, str], dict[str, int | None]]:
-    """Return the cost of each distinct operator by its name and the shapes of its tensors."""
+    """Return the cost of every distinct operator by its name and the shapes of its tensors."""
     _, distinct = number_signatures(read_operands(trace, read_slices(trace)))
     rows = distinct.hstack(evaluate(distinct)).drop_nulls("flops").iter_rows(named=True)
     return {(row["operator"], str([list(side) for side in json.loads(row["dims"]) if side])): row for row in rows}

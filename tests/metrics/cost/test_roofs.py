@@ -145,7 +145,7 @@ def test_types_of_rates() -> None:
 def test_a_product_at_its_roof() -> None:
     (row,) = roofs_of((400_000_000, 1_000_000, 400_000_000, "float16", 80_000))
     assert (row["intensity"], row["bound"]) == (400.0, "compute")
-    assert row["ideal_ns"] == pytest.approx(40_000)  # the bytes take 10,000
+    assert row["ideal_ns"] == pytest.approx(40_000)  # the bytes use 10,000
     assert row["roof_ratio"] == pytest.approx(0.5)
     assert row["attainable_flops_per_s"] == pytest.approx(10e12)
     assert row["achieved_flops_per_s"] == pytest.approx(5e12)

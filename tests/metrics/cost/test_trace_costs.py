@@ -46,7 +46,7 @@ def test_kernels_belong_to_the_innermost_operator_whose_cost_is_known() -> None:
         *(op(1, 10, 90, ADDMM), *one_launch(20, 1)),
         *(op(1, 30, 60, COPY), *one_launch(40, 2)),
         *(op(1, 200, 300, ADDMM), op(1, 210, 290, CUSTOM), *one_launch(220, 3)),  # a library inside, without a rule
-        *(op(1, 400, 500, CUSTOM), op(1, 410, 490, SORT), *one_launch(420, 4)),  # nobody knows
+        *(op(1, 400, 500, CUSTOM), op(1, 410, 490, SORT), *one_launch(420, 4)),  # no one has
     ]
     device = [
         event(GEMM, 1000, 1100, correlation=1),
@@ -77,7 +77,7 @@ def test_an_operator_whose_products_are_counted_inside_is_not_counted_again() ->
     host = [
         op(1, 0, 100, LINEAR),  # the product inside is known, another operator inside is not
         *(op(1, 10, 40, ADDMM), *one_launch(20, 1), op(1, 50, 80, CUSTOM), *one_launch(60, 2), *one_launch(90, 3)),
-        op(1, 200, 300, LINEAR),  # what is known inside is no product
+        op(1, 200, 300, LINEAR),  # what is available inside is no product
         *(op(1, 210, 240, COPY), *one_launch(220, 4), op(1, 250, 280, CUSTOM), *one_launch(260, 5)),
     ]
     device = [event(GEMM, 1000 * number, 1000 * number + 100, correlation=number) for number in range(1, 6)]
@@ -135,7 +135,7 @@ def test_without_shapes_nothing_is_known() -> None:
 def repeated(lengths: list[int]) -> Trace:
     """Rounds of a product and a copy of two kernels, of which the launches of the first round were not recorded.
 
-    `lengths` are those of the product's kernels. A last kernel of a copy stands before the first round.
+    `lengths` are those of the product's kernels. A last kernel of a copy is before the first round.
     """
     host, given = list[Row](), {}
     device = [event(COPYING, -50, -40, correlation=899)]
@@ -189,7 +189,7 @@ def test_on_a_cpu_an_operator_costs_what_it_calls() -> None:
     host, given = list[Row](), {}
     for step in range(12):
         at = 1000 * step
-        host += [op(1, at, at + 90, LINEAR), op(1, at + 10, at + 60, ADDMM)]  # its own operands are known
+        host += [op(1, at, at + 90, LINEAR), op(1, at + 10, at + 60, ADDMM)]  # its own operands are available
         host += [op(1, at + 100, at + 190, NODE), op(1, at + 110, at + 120, T), op(1, at + 130, at + 180, MM)]
         host += [op(1, at + 200, at + 290, CUSTOM), op(1, at + 210, at + 220, MM)]  # may compute by itself
         given |= {at: record((2, 3), (5, 3), (5,)), at + 130: record((2, 3), (3, 5)), at + 210: record((2, 3), (3, 5))}

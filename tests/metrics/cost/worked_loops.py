@@ -51,7 +51,7 @@ def product(ns: int, flops: int, nbytes: int = 100, dtype: str = "bfloat16", **m
 
 
 def build_worked(calls: Sequence[OperatorCall], iterations: int = 3) -> tuple[Trace, Loop, TraceCosts]:
-    """Return a trace, its loop and the costs: the calls one after the other at the start of each iteration.
+    """Return a trace, its loop and the costs: the calls one after the other at the start of every iteration.
 
     Of the iterations the last one is not followed by another, as in any recording.
     """

@@ -27,7 +27,7 @@ def list_kernels(*rows: tuple[int, int, float, bool], stream: tuple[int, ...] = 
 
 
 def find(kernels: pl.DataFrame, claimed: list[bool] | None = None) -> list[tuple[int, float, float]]:
-    """Return number of kernels, time and saving of each chain."""
+    """Return number of kernels, time and saving of every chain."""
     marks = np.array(claimed or [False] * kernels.height, np.bool_)
     return find_chains(kernels, marks).select("kernels", "taken_ns", "saved_ns").rows()
 

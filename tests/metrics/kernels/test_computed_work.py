@@ -29,7 +29,7 @@ WINDOWS = np.array([100, 200]), np.array([200, 300])
 
 
 def kinds_of(trace: Trace) -> KernelKinds:
-    """Kinds by name as `KINDS` states them, whatever the patterns say."""
+    """Kinds by name as `KINDS` states them, whatever the patterns state."""
     rows = [(category, precision, unit, None, None, sure) for category, precision, unit, sure in KINDS.values()]
     table = pl.DataFrame(rows, schema=dict(KERNEL_KINDS), orient="row")
     named = table.select(pl.Series("name", NAMES), pl.lit(None, pl.String).alias("operator"), pl.all())

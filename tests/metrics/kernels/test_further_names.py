@@ -13,7 +13,7 @@ UNTOLD = "?"
 
 
 def read_names() -> list[list[str]]:
-    """Return name, category, precision and unit of each line; the last two are empty where they are not stated."""
+    """Return name, category, precision and unit of every line; the last two are empty where they are not stated."""
     lines = [line for line in FILE.read_text().splitlines() if line and not line.startswith("#")]
     return [[*line.split("\t"), "", ""][:4] for line in lines]
 

@@ -1,4 +1,4 @@
-"""What kernels compute by the operators that launched them, where these tell more than their names."""
+"""What kernels compute by the operators that launched them, where these show more than their names."""
 
 from __future__ import annotations
 

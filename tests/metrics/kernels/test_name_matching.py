@@ -35,7 +35,7 @@ PATTERNS = st.recursive(st.tuples(ATOMS, COUNTS).map("".join), _join, max_leaves
 
 
 def search_one_by_one(names: list[str], patterns: list[str]) -> list[int]:
-    """Return the number of the first pattern in each name, by Python's own expressions."""
+    """Return the number of the first pattern in every name, by Python's own expressions."""
     return [next((n for n, each in enumerate(patterns) if re.search(each, name)), -1) for name in names]
 
 

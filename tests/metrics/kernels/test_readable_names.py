@@ -33,7 +33,7 @@ def run(*rows: Row, names: tuple[str, ...] = ()) -> Trace:
 
 
 def names_of(trace: Trace) -> list[str]:
-    """Return the readable name of each device event."""
+    """Return the readable name of every device event."""
     named = name_instructions(trace)
     return named.names.gather(named.device_events["name_id"]).to_list()
 

@@ -13,7 +13,7 @@ FILE = Path(__file__).with_name("misleading_names.tsv")
 
 
 def read_names() -> list[list[str]]:
-    """Return name, category, precision, unit, and whether it is sure, of each line; what is not stated is empty."""
+    """Return name, category, precision, unit, and whether it is sure, of every line; what is not stated is empty."""
     lines = [line for line in FILE.read_text().splitlines() if line and not line.startswith("#")]
     return [[*line.split("\t"), "", "", ""][:5] for line in lines]
 

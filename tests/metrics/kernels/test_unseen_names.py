@@ -19,7 +19,7 @@ Kind = dict[str, object]
 
 @pytest.fixture(scope="module")
 def labelled() -> list[tuple[Label, Kind]]:
-    """Return each name's label (categories separated by `|`, precision, unit) and what the tables tell of it."""
+    """Return each name's label (categories separated by `|`, precision, unit) and what the tables show of it."""
     with FILE.open(encoding="utf-8", newline="") as file:
         labels = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     kinds = classify_names(pl.Series([label["name"] for label in labels]))

@@ -1,4 +1,4 @@
-"""Attention that is written out, by the order of kernels: what lies between its products, and what looks like it."""
+"""Attention that is written out, by the order of kernels: what is between its products, and what looks like it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def find(*rows: tuple[str, str] | int) -> pl.DataFrame:
 
 
 def between(*rows: tuple[str, str] | int) -> list[int]:
-    """Return the number of kernels between the products of each pair."""
+    """Return the number of kernels between the products of every pair."""
     found = find(*rows).filter(pl.col("category") != PRODUCT)
     return found.group_by("section", maintain_order=True).len()["len"].to_list()
 

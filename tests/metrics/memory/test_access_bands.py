@@ -1,4 +1,4 @@
-"""Counted accesses by stretches of 2 MiB and by kernel, against values by hand and a brute-force oracle."""
+"""Counted accesses by sections of 2 MiB and by kernel, against values by hand and a brute-force oracle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_accesses(kernels: Sequence[Row], accesses: Sequence[Access], nbytes: in
 
 
 def test_what_is_accessed_all_the_time_and_what_in_bursts() -> None:
-    """Ten kernels: the first stretch is read by all, the second by one, the third written by five of them."""
+    """Ten kernels: the first section is read by all, the second by one, the third written by five of them."""
     kernels = [event(at % 2, 10 * at, 10 * at + 5) for at in range(10)]
     accesses: list[Access] = [(at, 0, 8, 0) for at in range(10)]
     accesses += [(3, 32, 400, 0), (3, 33, 400, 0), (3, None, 16, 4)]

@@ -24,7 +24,7 @@ from tests.tables import Row, table
 
 SPAN = (100, 200)
 QUARTER = BAND_NBYTES // 4
-Block = tuple[int, int, int, int]  # address and size in quarters of a stretch, begin and length in ns
+Block = tuple[int, int, int, int]  # address and size in quarters of a section, begin and length in ns
 
 
 def blocks_of(*rows: Row) -> pl.DataFrame:

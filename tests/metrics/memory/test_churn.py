@@ -17,7 +17,7 @@ SHIFT = 1_000_000  # of correlations
 
 
 def make_job() -> tuple[Loop, Trace]:
-    """A thread that launches on device 0 and calls for memory twice in each iteration."""
+    """A thread that launches on device 0 and calls for memory twice in every iteration."""
     return Job(1_000, [compute(900, launched=10)], CALLS, iterations=MANY).build()
 
 

@@ -24,7 +24,7 @@ def op(name: int, start: int, end: int) -> Row:
 def make(asked: list[int], said: list[str | None], *, trained: bool = True, stepped: bool = True) -> Trace:
     """Return two iterations, of 100 ns each: forward to 40, backward to 80, where gradients are added up from 60 on.
 
-    A collective is asked for at each of the times, and runs 1,000 ns later. `said` is what the recording says of it.
+    A collective is requested at each of the times, and runs 1,000 ns later. `said` is what the recording states of it.
     """
     device = [
         event(ALL_REDUCE if what else SEND_RECV, t + 1000, t + 1001, correlation=t)

@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S
 from tests.tables import Row, event, launch, make_trace, span, table
 
 RANKS, ITERATIONS = 2, 6
-# When in an iteration of 10 ms, in ms, the host asks for something: in the forward pass, in the backward pass, where a
+# When in an iteration of 10 ms, in ms, the host requests something: in the forward pass, in the backward pass, where a
 # gradient has been added up, and before the step of the optimizer.
 FORWARD_MS, BACKWARD_MS, GRADIENT_MS, UPDATE_MS = 1, 4.5, 6, 8.5
 
@@ -32,7 +32,7 @@ FORWARD_MS, BACKWARD_MS, GRADIENT_MS, UPDATE_MS = 1, 4.5, 6, 8.5
 def make_rank(
     rank: int, asked: Mapping[float, str], peak: int | None = 1000, elements: Mapping[float, int] | None = None
 ) -> tuple[Loop, Trace]:
-    """Return a rank with what it asks for in each iteration, and the peak of its memory (None: not recorded)."""
+    """Return a rank with what it requests in every iteration, and the peak of its memory (None: not recorded)."""
     device: list[Row] = []
     host: list[Row] = []
     ranges: list[Row] = []
@@ -149,7 +149,7 @@ def train(kind: str, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ParallelKind]:
-    """How the ranks of each program share the work; the peak of data-parallel ones is the reference."""
+    """How the ranks of every program share the work; the peak of data-parallel ones is the reference."""
     if find_spec("torch") is None:
         pytest.skip("needs torch")
     kinds = ("data", "tensor", "pipeline")

@@ -1,4 +1,4 @@
-"""What holds the memory at its peak, against a plain account of what is alive."""
+"""What contains the memory at its peak, against a plain account of what is alive."""
 
 from __future__ import annotations
 

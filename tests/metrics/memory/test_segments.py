@@ -1,4 +1,4 @@
-"""Free stretches between blocks, against a map of every byte; and what the allocator took in vain."""
+"""Free sections between blocks, against a map of every byte; and what the allocator took in vain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def memory_of(trace: Trace) -> DeviceMemory:
 
 
 def held_trace(places: dict[int, list[int]]) -> Trace:
-    """Return a trace with a segment at each place, in which the listed bytes are blocks of one byte."""
+    """Return a trace with a segment at every place, in which the listed bytes are blocks of one byte."""
     used = [place + byte for place, bytes_of in places.items() for byte in bytes_of]
     segments: list[Row] = [
         {"time_ns": 0, "device": 0, "address": place, "nbytes": SIZE, "stream": 0} for place in places

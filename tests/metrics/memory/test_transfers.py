@@ -32,7 +32,7 @@ Copy = tuple[float, int, str]  # when, in ms since the iteration's begin, nbytes
 
 
 def copies_of(each: Sequence[Copy], iterations: int = 5, only: Sequence[Copy] = ()) -> tuple[Loop, pl.DataFrame]:
-    """Return the copies of a loop of 10 ms, whose kernels take 9: `each` in every iteration, `only` in the first."""
+    """Return the copies of a loop of 10 ms, whose kernels use 9: `each` in every iteration, `only` in the first."""
     rows: list[Row] = []
     for i in range(iterations):
         for at, nbytes, kind in (*each, *(only if i == 0 else ())):
@@ -71,7 +71,7 @@ def test_a_copy_may_be_absent_from_a_tenth_of_the_iterations(missing: int, found
 
 @pytest.mark.parametrize(("lines", "doubt"), [(1, transfers.NOT_SEEN), (2, transfers.MANY_PLACES)])
 def test_one_line_that_copies_the_same_in_each_iteration_is_a_candidate(lines: int, doubt: str) -> None:
-    """The copy after the batch is asked for by an operator, in every second iteration by another one."""
+    """The copy after the batch is requested by an operator, in every second iteration by another one."""
     loop, iterations = make_loop([10.0] * 6), 6
     device: list[Row] = []
     host: list[Row] = []

@@ -43,7 +43,7 @@ def constant(*per_rank: int, iterations: int = 6, places: int = 1) -> npt.NDArra
 
 
 def varied(seed: int, ranks: int = 3, iterations: int = 9, places: int = 2) -> npt.NDArray[np.int64]:
-    """Times that vary, but not so much that an iteration passes for warm-up."""
+    """Times that vary, but not this much that an iteration passes for warm-up."""
     return np.random.default_rng(seed).integers(600, 700, (ranks, iterations, places))
 
 
@@ -168,7 +168,7 @@ def test_groups_of_one_name_with_too_many_ranks_are_several_groups() -> None:
 
 
 def with_group_size(traces: list[Trace], size: int) -> list[Trace]:
-    """The same traces, whose collectives say how many ranks take part."""
+    """The same traces, whose collectives state how many ranks take part."""
     sizes = pl.lit(size, pl.UInt32).alias("group_size")
     return [replace(trace, collectives=trace.collectives.with_columns(sizes)) for trace in traces]
 

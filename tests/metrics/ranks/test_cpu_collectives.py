@@ -34,7 +34,7 @@ def train(rank: int, late: int | None, collective: str, stalled: Sequence[int] =
     """A rank of a data-parallel job: each iteration ends one all-reduce, from whichever thread is free.
 
     The `late` rank sleeps before every iteration; all leave the collective when it comes, and when they are woken. In
-    the iterations `stalled` the collective itself takes long, as on a host that has other work.
+    the iterations `stalled` the collective itself lasts long, as on a host that has other work.
     """
     woken, free = (np.random.default_rng([seed, rank]) for seed in (1, 2))
     host: list[Row] = []

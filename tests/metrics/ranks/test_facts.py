@@ -1,4 +1,4 @@
-"""What a rank says to the others: enough to be compared by, and no more than that."""
+"""What a rank states to the others: enough to be compared by, and no more than that."""
 
 from __future__ import annotations
 

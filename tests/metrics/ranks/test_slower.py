@@ -108,7 +108,7 @@ def constant(*per_rank: int, **more: object) -> RankJob:
 
 
 def test_calls_are_counted_by_name_and_shape() -> None:
-    """Five of six iterations are usual: of the last one nobody can tell when it ends."""
+    """Five of six iterations are usual: of the last one no one can show when it ends."""
     loops, traces = constant(200, 300).build()
     found = [list_calls(loop, with_shapes(trace)) for loop, trace in zip(loops, traces, strict=True)]
     columns = ["grid", "block", "count", "median_ns"]
@@ -117,7 +117,7 @@ def test_calls_are_counted_by_name_and_shape() -> None:
 
 
 def test_kernels_beside_a_collective_are_left_out() -> None:
-    """The first collective of an iteration runs beside the second kernel: the first kernel alone is left."""
+    """The first collective of an iteration runs next to the second kernel: the first kernel alone is left."""
     compute = pl.DataFrame({"ns": [200, 300] * 6})["ns"].to_numpy().reshape(1, 6, 2)
     loops, traces = RankJob(compute_ns=compute, transfer_ns=(250, 10), overlapping=True).build()
     assert list_calls(loops[0], with_shapes(traces[0])).select("count", "median_ns").rows() == [(5, 200.0)]

@@ -1,4 +1,4 @@
-"""Which rows each selection marks, against oracles in plain Python that look at every pair."""
+"""Which rows each selection marks, against oracles in plain Python that examine every pair."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_the_backward_pass_on_a_thread_of_autograd_is_part_of_the_range_around_i
 
 
 def test_a_thread_that_runs_its_own_backward_pass_belongs_to_no_other_ones_ranges() -> None:
-    """As on the CPU: thread 1 trains, mostly backward, while thread 3 loads in a range of its own."""
+    """As on the CPU: thread 1 trains, mostly backward, while thread 3 loads in its own range."""
     names = ("load", "aten::mm", "autograd::engine::evaluate_function: MmBackward0", "aten::cat")
     host = [backward(1, 0, 2, 1), backward(2, 2, 20, 1), backward(3, 1, 2, 3)]
     trace = make_trace((), host, [span(0, 0, 20, thread=3)], names)

@@ -18,7 +18,7 @@ STEPS = st.lists(st.integers(-1000, 1000), min_size=1, max_size=10)
 @settings(max_examples=examples(100))
 @given(STEPS, st.integers(-(10**6), 10**6))
 def test_no_fewer_walks_end_as_far_up_than_it_says(steps: list[int], begin: int) -> None:
-    """Every walk that goes as far at each step, up or down."""
+    """Every walk that goes as far at every step, up or down."""
     values = begin + np.cumsum([0, *steps])
     walks = product(*((step, -step) for step in steps))
     exact = sum(sum(walk) >= sum(steps) for walk in walks) / 2 ** len(steps)

@@ -90,7 +90,7 @@ Kernel = tuple[int, int]
 
 
 def take_turns(turn_us: int, *, aside: bool) -> tuple[list[Kernel], list[Kernel]]:
-    """Return the kernels of two processes that take turns; those of one take 100 µs each.
+    """Return the kernels of two processes that take turns; those of one use 100 µs each.
 
     With `aside`, the kernel that runs when a turn ends is put aside, and seems to last until the next turn is over.
     """
@@ -105,7 +105,7 @@ def take_turns(turn_us: int, *, aside: bool) -> tuple[list[Kernel], list[Kernel]
 
 
 def run_at_once() -> tuple[list[Kernel], list[Kernel]]:
-    """Return kernels of 100 µs that take twice as long where the other's run: in every second millisecond."""
+    """Return kernels of 100 µs that last twice as long where the other's run: in every second millisecond."""
     a = list(at_pace(0, 20_000))
     b = [kernel for begin in range(0, 20_000, 2_000) for kernel in at_pace(begin, begin + 1_000)]
     return a, b
@@ -143,7 +143,7 @@ def test_a_kernel_that_is_put_aside_takes_turns_though_it_seems_to_run() -> None
 
 
 def test_kernels_longer_than_a_turn_stand_still_in_turn_both_of_them() -> None:
-    # As seen on an H200: turns of 2 ms, and kernels of 4 ms in both processes, each of which takes 6 to 8 ms.
+    # As seen on an H200: turns of 2 ms, and kernels of 4 ms in both processes, each of which uses 6 to 8 ms.
     alone = [(at * US, (at + 100) * US) for at in (0, 100, 200)] + [
         (at * US, (at + 4_000) * US) for at in (1_000, 5_000, 9_000)
     ]
@@ -155,7 +155,7 @@ def test_kernels_longer_than_a_turn_stand_still_in_turn_both_of_them() -> None:
 def test_kernels_that_slow_each_other_down_run_at_once() -> None:
     a, b = run_at_once()
     assert judge(a, b) == "at once"
-    quick = [(at * US, (at + 100) * US) for at in range(0, 20_000, 100)]  # and where nobody is slowed as well
+    quick = [(at * US, (at + 100) * US) for at in range(0, 20_000, 100)]  # and where no one is slowed as well
     assert judge(quick, quick[::2]) == "at once"
 
 

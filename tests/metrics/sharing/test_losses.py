@@ -90,7 +90,7 @@ def test_every_nanosecond_is_lost_once(
 
 @given(st.lists(st.tuples(st.integers(10, 60), st.integers(0, 40)), min_size=3, max_size=20))
 def test_a_kernel_alone_is_the_median_of_those_that_nobody_ran_beside(runs: list[tuple[int, int]]) -> None:
-    """Runs of one kernel, `own` long each, beside others for their first `beside` nanoseconds."""
+    """Runs of one kernel, `own` long each, next to others for their first `beside` nanoseconds."""
     at, events, theirs = 0, [], []
     for own, beside in runs:
         events.append((at, at + own, 0, 1, own))
@@ -104,9 +104,9 @@ def test_a_kernel_alone_is_the_median_of_those_that_nobody_ran_beside(runs: list
 
 
 def test_longer_kernels_count_as_far_as_others_ran_beside_them() -> None:
-    base = [(at, at + 10, 0, 1, 10) for at in (0, 10, 20)]  # alone it takes 10
+    base = [(at, at + 10, 0, 1, 10) for at in (0, 10, 20)]  # alone it uses 10
     slow = (30, 50, 1, 1, 20)  # 10 more, of which others ran for 4
-    noise = (50, 58, 1, 1, 8)  # 2 less, beside others: noise that is taken off
+    noise = (50, 58, 1, 1, 8)  # 2 less, next to others: noise that is taken off
     rows, theirs = usual(0, 30, 60), spans([(46, 58)])
     table = measure_losses(
         rows, QueuedTime(NOTHING, NOTHING, True), repeated(*base, slow, noise), NO_EVENTS, others(theirs)

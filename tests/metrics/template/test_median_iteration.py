@@ -1,4 +1,4 @@
-"""The iteration that stands for a loop, the places of nested loops, and the operators around launches."""
+"""The iteration that represents a loop, the places of nested loops, and the operators around launches."""
 
 from statistics import median
 
@@ -19,7 +19,7 @@ from tests.tables import event, launch, make_trace
 
 
 def loop_of(bounds, kernels, blocks=(), **columns):
-    """A loop with complete iterations (start, next start) of so many kernels each."""
+    """A loop with complete iterations (start, next start) of this many kernels each."""
     rows = [
         {
             "index": i,

@@ -1,4 +1,4 @@
-"""Gradients of four batches for each step of the optimizer: 50 iterations."""
+"""Gradients of four batches for every step of the optimizer: 50 iterations."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Data-parallel over gloo, started by torchrun: 120 iterations on each rank."""
+"""Data-parallel over gloo, started by torchrun: 120 iterations on every rank."""
 
 import pathlib
 import threading

@@ -1,4 +1,4 @@
-"""A small transformer with clipped gradients, which says its loss now and then: 100 iterations."""
+"""A small transformer with clipped gradients, which states its loss now and then: 100 iterations."""
 
 import torch
 from torch import nn

@@ -60,7 +60,7 @@ class FileTree:
         return sorted(found)[:MOST_FILES]
 
     def in_loader_cache(self, pattern: str) -> list[str]:
-        """Return the libraries that the dynamic loader knows whose file name matches the regular expression."""
+        """Return the libraries that the dynamic loader has whose file name matches the regular expression."""
         try:
             cache = self.read_bytes("/etc/ld.so.cache")
         except OSError:

@@ -141,7 +141,7 @@ def _explain_closed(pid: int, name: str, users: str, error: OSError, *, is_root:
 
 
 def split(environ: bytes) -> dict[str, str]:
-    """Return the variables of an environment; the first of each name counts, as for the C library."""
+    """Return the variables of an environment; the first of every name counts, as for the C library."""
     variables: dict[str, str] = {}
     for line in environ.decode("utf-8", "replace").split("\0"):
         name, equals, text = line.partition("=")
@@ -157,7 +157,7 @@ def list_files(maps: str) -> list[str]:
 
 
 def _differs(tree: FileTree, pid: int, kind: str) -> bool:
-    """Whether a process has a namespace of its own; False where that cannot be read."""
+    """Whether a process has its own namespace; False where that cannot be read."""
     theirs, ours = tree.read_link(f"/proc/{pid}/ns/{kind}"), tree.read_link(f"/proc/self/ns/{kind}")
     return theirs is not None and ours is not None and theirs != ours
 

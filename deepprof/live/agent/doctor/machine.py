@@ -99,7 +99,7 @@ def examine_agent(around: DoctorMachine) -> Iterator[DoctorFinding]:
 
 
 def _describe_source(source: Mapping[str, Any]) -> Iterator[DoctorFinding]:
-    """Yield the findings on a source beside the processes: PyTorch's windows, a file that is followed, reports."""
+    """Yield the findings on a source next to the processes: PyTorch's windows, a file that is followed, reports."""
     what = f"{source.get('source', 'source')} {source.get('path') or source.get('address') or ''}"
     processes = source.get("processes")
     notices = source.get("notices") or ()

@@ -33,7 +33,7 @@ def examine_process(tree: FileTree, around: DoctorMachine, pid: int) -> DoctorRe
     view = list(_examine_view(tree, suspect)) if suspect.socket else []
     findings += [*view, *examine_libraries(suspect)]
     if not known and any(each.state is CheckState.WRONG for each in view):
-        return DoctorReport(tuple(findings), pid)  # that is why the agent knows nothing of it
+        return DoctorReport(tuple(findings), pid)  # that is why the agent has nothing of it
     findings += _examine_words(around, answer, known, suspect) if isinstance(answer, AgentStatus) else [answer]
     return DoctorReport(tuple(findings), pid)
 
@@ -54,7 +54,7 @@ def _ask_agent(around: DoctorMachine, suspect: InspectedProcess) -> AgentStatus 
 
 
 def _list_known(answer: AgentStatus, suspect: InspectedProcess) -> list[ProcessStatus]:
-    """Return what the agent knows of the process: one entry for each collector in it, or those that have ended."""
+    """Return what the agent has of the process: one entry for every collector in it, or those that have ended."""
     mine = [each for each in answer.processes if suspect.is_meant(each.pid, each.command)]
     over = [each for each in mine if suspect.has_ours and suspect.has_said(each.command)]  # pids are reused
     return [each for each in mine if not each.ended] or over

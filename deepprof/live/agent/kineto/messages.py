@@ -28,7 +28,7 @@ class ProcessRegistration:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRequest:
-    """A process asks for a configuration. `ready`: it could begin a trace, and none is under way."""
+    """A process requests a configuration. `ready`: it could begin a trace, and none is under way."""
 
     pid: int
     ready: bool

@@ -1,4 +1,4 @@
-"""The processes that ask for windows: each with the window it was asked for and the rank it feeds."""
+"""The processes that request windows: each with the window it was requested and the rank it feeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROC_NBYTES = 1 << 20
 
 @dataclass(slots=True)
 class TraceWindow:
-    """A window that a process was asked for: when it ends, and when to give it up (agent's clock)."""
+    """A window that a process was requested: when it ends, and when to give it up (agent's clock)."""
 
     token: str
     end_s: float

@@ -1,4 +1,4 @@
-"""When a window is due, and the configuration that asks for it.
+"""When a window is due, and the configuration that requests it.
 
 Windows of all processes begin together, at whole multiples of the time between them on the Unix clock: ranks can be
 compared, also across nodes whose agents never communicate.
@@ -14,7 +14,7 @@ from deepprof.collectors.errors import UsageError
 
 POLL_S = 5.0  # how often a process asks
 WARMUP_S = 2  # Kineto records and discards for so long, until the driver's first allocations are over
-# A start is given out so early that Kineto can warm up, and so late that each process asks once: a process that exits
+# A start is emitted so early that Kineto can warm up, and so late that each process asks once: a process that exits
 # with a window ahead waits for that window first, and PyTorch 2.13 was seen to crash in such an exit.
 LEAST_AHEAD_S = WARMUP_S + 2.0
 MOST_AHEAD_S = LEAST_AHEAD_S + 1.2 * POLL_S
@@ -35,7 +35,7 @@ class WindowSchedule:
         return self.every_s >= 2 * MOST_AHEAD_S
 
     def next_start_s(self, now_s: float, last_s: float | None) -> float | None:
-        """Return the Unix time of a window that may be given out at `now_s` after one at `last_s`, else None."""
+        """Return the Unix time of a window that may be emitted at `now_s` after one at `last_s`, else None."""
         if not self.together:
             start_s = now_s + LEAST_AHEAD_S
             return start_s if last_s is None or start_s - last_s >= self.every_s else None

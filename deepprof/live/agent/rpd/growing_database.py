@@ -1,10 +1,9 @@
 """Reads the new rows of a growing RPD database; its writer never waits for long.
 
-Rows are found by their key alone, which is the order on disk. Keys come in islands: each process that writes has a
-range of its own, and markers count from the middle of it. Within an island a call's key is given when it begins and its
-row is written when it ends. So a row may come after rows with larger keys; such rows are looked for as far back as
-`LOOKBACK`.
-"""
+Rows are found by their key alone, which is the order on disk. Keys come in islands: each process that writes has its
+own range, and markers count from the middle of it. Within an island a call's key is given when it begins and its row is
+written when it ends. So a row may come after rows with larger keys; such rows are searched for as far back as
+`LOOKBACK`."""
 
 from __future__ import annotations
 
@@ -127,7 +126,7 @@ class GrowingDatabase:
         self.connection.close()
 
     def list_columns(self) -> dict[str, tuple[str, ...]]:
-        """Return the columns of each table that are read and exist in it; ordinary tables only."""
+        """Return the columns of every table that are read and exist in it; ordinary tables only."""
         size = max(self.path.stat().st_size, 1)
         tables = SqliteDatabase(self.path, self.connection, size)
         wanted = {table: (*columns, *filter(None, [TEXTS.get(table)])) for table, columns in COLUMNS.items()}
@@ -141,7 +140,7 @@ class GrowingDatabase:
         return OPS in self.stored or CALLS in self.stored
 
     def read(self) -> dict[str, pl.DataFrame]:
-        """Return new rows of each table, at most `ROWS` of each of its islands.
+        """Return new rows of every table, at most `ROWS` of each of its islands.
 
         If the writer locks the file in between, the rows that were read before are returned.
         """
@@ -157,7 +156,7 @@ class GrowingDatabase:
         return {table: pl.concat(frames) for table, frames in found.items()}
 
     def read_table(self, table: str) -> Iterator[pl.DataFrame]:
-        """Yield the new rows of each island of a table."""
+        """Yield the new rows of every island of a table."""
         islands = self.islands[table]
         for number in self.find_islands(table):
             island = islands.setdefault(number, _KeyRange((number << ISLAND_BITS) - 1))
@@ -191,7 +190,7 @@ class GrowingDatabase:
         return rows.filter(~pl.col(COLUMNS[table][0]).is_in(pl.Series(island.recent).implode()))
 
     def select(self, table: str, after: int, until: int, most: int) -> pl.DataFrame:
-        """Return the rows whose key lies in (after, until], in order, at most `most`."""
+        """Return the rows whose key is in (after, until], in order, at most `most`."""
         key, columns = quoted(COLUMNS[table][0]), self.stored[table]
         names = ", ".join(map(whole, columns)) if table not in TEXTS else ", ".join(map(quoted, columns))
         query = f"SELECT {names} FROM {quoted(table)} WHERE {key} > ? AND {key} <= ? ORDER BY {key} LIMIT ?"  # noqa: S608

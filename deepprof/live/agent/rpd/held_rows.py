@@ -1,4 +1,4 @@
-"""Rows of an RPD file that wait until all rows that began before have come, and are then given out as a trace."""
+"""Rows of an RPD file that wait until all rows that began before have come, and are then emitted as a trace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TIMED = (OPS, CALLS)
 LEAST_HOLD_NS, MOST_HOLD_NS = 2_000_000_000, 30_000_000_000
-LAUNCHES = 1 << 18  # rows kept of each table on what a call launched: more than any queue has
+LAUNCHES = 1 << 18  # rows kept of every table on what a call launched: more than any queue has
 MOST_HELD = 1 << 20  # rows; beyond that order is given up, and late rows are counted
 ENOUGH_KERNELS = 1024  # to see whether streams or queues give the order of work
 NAME_KEYS = ("description_id", "opType_id", "apiName_id", "domain_id")
@@ -42,7 +42,7 @@ LookUp = Callable[["Keys"], Rows]
 
 @dataclass(slots=True, eq=False)
 class HeldRows:
-    """The rows of a file that were read and not given out, and the state that must stay the same over its pieces.
+    """The rows of a file that were read and not emitted, and the state that must stay the same over its pieces.
 
     `by_stream` is whether the stream is `stream_id`, not `queue`; None until that is decided.
     """
@@ -52,8 +52,8 @@ class HeldRows:
     handles: dict[str, int] = field(default_factory=dict)
     by_stream: bool | None = None
     longest_ns: int = 0
-    newest_ns: dict[str, int] = field(default_factory=dict)  # end of the last row of each timed table
-    lost: set[int] = field(default_factory=set)  # keys of texts that never came
+    newest_ns: dict[str, int] = field(default_factory=dict)  # end of the last row of every timed table
+    lost: set[int] = field(default_factory=set)  # keys of texts that never arrived
     missing: int = 0  # texts that the last `take` waited for
 
     def add(self, rows: Rows) -> None:
@@ -84,7 +84,7 @@ class HeldRows:
         return self.by_stream is not None or (ops is not None and ops.height >= ENOUGH_KERNELS)
 
     def horizon_ns(self, growing: set[str]) -> int | None:
-        """Return the time before which all rows have come, by estimate; None if nothing is known.
+        """Return the time before which all rows have come, by estimate; None if nothing is available.
 
         Rows are written when they end, and each table is written separately: of those that are `growing` the one that
         lags decides. The longest recent row shows how much earlier than its end a row may begin.
@@ -131,7 +131,7 @@ class HeldRows:
         return {t: pl.concat([names[t], arguments[t]]).unique("id", maintain_order=True) for t in names}
 
     def keep_rest(self, given: Rows, until_ns: int) -> None:
-        """Drop rows that were given out, and launches that are long over."""
+        """Drop rows that were emitted, and launches that are long over."""
         for table in TIMED:
             if table in given and "start" in given[table].columns:
                 self.frames[table] = self.frames[table].filter(pl.col("start") >= until_ns)

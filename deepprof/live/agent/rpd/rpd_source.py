@@ -51,7 +51,7 @@ def find_offset(newest_ns: int, changed_ns: int, unix_ns: int, since_boot_ns: in
 
 @dataclass(slots=True)
 class RpdSource:
-    """Follows the file `path` as rank `number` of `job`, until told to stop or its writers are gone.
+    """Follows the file `path` as rank `number` of `job`, until instructed to stop or its writers are gone.
 
     A file that replaces it continues the rank after a gap. `open_rank` raises `ProcessRefusedError`.
     """
@@ -181,7 +181,7 @@ class RpdSource:
         return {table for table, grown_s in self.grown_s.items() if now_s - grown_s < IDLE_S}
 
     def is_decided(self) -> bool:
-        """Whether it is known which column is the stream, or that is no longer waited for."""
+        """Whether it is available which column is the stream, or that is no longer waited for."""
         return self.held.is_enough or self.clock.now_s() - self.began_s > DECIDE_S
 
     async def give(self, until_ns: int) -> None:
@@ -244,7 +244,7 @@ class RpdSource:
         self.grown_s, self.writers, self.texts_since_s = {}, set(), None
 
     async def give_all(self) -> None:
-        """Give out everything that is held."""
+        """Give out everything that is kept."""
         self.texts_since_s = EARLIEST
         if self.held.newest_ns:
             await self.give(max(self.held.newest_ns.values()) + 1)

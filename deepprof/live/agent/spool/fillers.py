@@ -13,7 +13,7 @@ TEXTS_NBYTES = 2 << 20
 
 
 def make_gap(first: int, lost: int, reason: str) -> SendRequest:
-    """Return the gap message for `lost` missing records from `first` on; 0: not known how many."""
+    """Return the gap message for `lost` missing records from `first` on; 0: unknown how many."""
     return SendRequest(gap=Gap(first=first, lost=lost, reason=reason))
 
 

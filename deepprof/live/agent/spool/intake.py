@@ -10,7 +10,7 @@ from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End
 
 FULL = "spool-full"
-MOST_DUE = 64  # separate gaps, while the disk takes nothing; further ones are merged
+MOST_DUE = 64  # separate gaps, while the disk uses nothing; further ones are merged
 MOST_LOST = 1 << 48  # years of records: a process that reports more does not know the number
 
 
@@ -52,21 +52,21 @@ class SpoolIntake:
     def _put_apart(self, batch: Batch, source_next: int) -> bool:
         """Append the names of a batch without records, then its tables.
 
-        A daemon knows by the names that a batch without records came before, but not if it has tables too.
+        A daemon has by the names that a batch without records arrived before, but not if it has tables too.
         """
         names = Batch(names=batch.names, first_name=batch.first_name, complete_until_ns=batch.complete_until_ns)
         batch.ClearField("names")
         return all([self.put(names, 0, source_next), self.put(batch, 0, source_next)])
 
     def gap(self, reason: str, lost: int = 0, source_next: int = 0) -> None:
-        """Report that `lost` records are missing here; 0: not known how many."""
+        """Report that `lost` records are missing here; 0: unknown how many."""
         self._catch_up()
         lost = lost if lost < MOST_LOST else 0
         self._say(reason, lost)
         self._flush(source_next)
 
     def end(self, end: End) -> bool:
-        """Append the End, after which nothing may follow; False: the disk takes nothing, try again."""
+        """Append the End, after which nothing may follow; False: the disk uses nothing, try again."""
         self._catch_up()
         return self._flush() and self.spool.append(SendRequest(end=end), 0, forced=True)
 
@@ -94,7 +94,7 @@ class SpoolIntake:
         self._missing, self._names = 0, []
 
     def _say(self, reason: str, lost: int) -> None:
-        """Queue a gap; if `MOST_DUE` are due already it is merged into the last, for no record lies between."""
+        """Queue a gap; if `MOST_DUE` are due already it is merged into the last, for no record is between."""
         before, count = self._due[-1] if len(self._due) >= MOST_DUE else (None, 0)
         if before is not None and before.WhichOneof("message") == "gap":
             before.gap.lost, self._due[-1] = count + lost, (before, count + lost)
@@ -102,7 +102,7 @@ class SpoolIntake:
             self._due.append((make_gap(0, lost, reason), lost))
 
     def _flush(self, source_next: int = 0) -> bool:
-        """Append what is due, even beyond the budget; False: the disk takes nothing now."""
+        """Append what is due, even beyond the budget; False: the disk uses nothing now."""
         while self._due:
             request, count = self._due[0]
             if not self.spool.append(request, count, source_next, forced=True):

@@ -53,7 +53,7 @@ class SpoolNames:
             self.add([f"name-{number}-lost" for number in range(first, min(first + 4096, count))])
 
     def add(self, texts: Sequence[str]) -> int:
-        """Append texts; returns the bytes that it took. Raises `OSError`, and `ValueError` above `NAMES_NBYTES`."""
+        """Append texts; returns the bytes that it needed. Raises `OSError`, and `ValueError` above `NAMES_NBYTES`."""
         if not texts:
             return 0
         nbytes = sum(len(text.encode()) for text in texts)
@@ -77,7 +77,7 @@ class SpoolNames:
         return found
 
     def blocks(self) -> Iterator[tuple[list[str], int]]:
-        """Yield the texts of each whole block, and the offset after it."""
+        """Yield the texts of every whole block, and the offset after it."""
         at = count = 0
         while len(header := os.pread(self.file, HEADER.size, at)) == HEADER.size:
             first, length, crc = HEADER.unpack(header)

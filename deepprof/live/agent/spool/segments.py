@@ -15,7 +15,7 @@ from deepprof.live.segments.segment_files import HEAD_NBYTES, FrameScanner, Head
 
 KINDS = ("batch", "gap", "end")
 BATCH, _, END = range(len(KINDS))
-WATERMARK_NBYTES = 32  # at most, of a batch with neither names nor tables; a table takes more
+WATERMARK_NBYTES = 32  # at most, of a batch with neither names nor tables; a table uses more
 NUMBERS = 1 << 64
 
 

@@ -59,7 +59,7 @@ class Spool:
 
     One thread calls `append`, one other (or the same) `read`, `seek`, `skip`, `trim`. `next` is the number after the
     last record, `source_next` the process's own count after it, `first` the number at which the kept messages begin,
-    and `names_first` how many names were known there. `problem` is why the disk took nothing last.
+    and `names_first` how many names were known there. `problem` is why the disk used nothing last.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Spool:
     ) -> Self:
         """Return the spool of hello's job, rank and collector under `root`: made, or found again and recovered.
 
-        Raises `SpoolError` if another process holds it, or it cannot be made.
+        Raises `SpoolError` if another process contains it, or it cannot be made.
         """
         make_root(root)
         folder = SpoolFolder(root / name_spool(hello), make=True)
@@ -174,7 +174,7 @@ class Spool:
 
     @property
     def names_count(self) -> int:
-        """How many names are known."""
+        """How many names are available."""
         return self._last.names
 
     @property
@@ -194,8 +194,8 @@ class Spool:
     def append(self, request: SendRequest, count: int, source_next: int = 0, *, forced: bool = False) -> bool:
         """Append a message of `count` records, and set the number of its first; False: nothing was kept.
 
-        Then the budget has no space (unless `forced`), or the disk takes nothing: `problem` states why. `source_next`
-        never falls. Raises `ValueError` for names that do not follow those known or take more than 64 MiB, and for
+        Then the budget has no space (unless `forced`), or the disk uses nothing: `problem` states why. `source_next`
+        never falls. Raises `ValueError` for names that do not follow those known or use more than 64 MiB, and for
         anything after an End.
         """
         with self._lock:
@@ -370,7 +370,7 @@ def find_spools(root: Path, budget: SpoolBudget) -> list[Spool]:
 
 
 def _load_found(path: Path, budget: SpoolBudget) -> Spool | None:
-    """Return a spool, None if it is held or there is none."""
+    """Return a spool, None if it is kept or there is none."""
     try:
         folder = SpoolFolder(path)
     except SpoolError:  # held, or no folder

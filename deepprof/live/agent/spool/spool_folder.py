@@ -56,7 +56,7 @@ class SpoolFolder:
     def __init__(self, path: Path, *, make: bool = False) -> None:
         """Open `path`, and `make` it if it is missing.
 
-        Raises `SpoolError` if it is held, a link, no folder, or open to others.
+        Raises `SpoolError` if it is kept, a link, no folder, or open to others.
         """
         self.path = path
         try:

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-CALLER: ContextVar[str] = ContextVar("caller", default="")  # the name of the caller's grant; "": not known
+CALLER: ContextVar[str] = ContextVar("caller", default="")  # the name of the caller's grant; "": unknown

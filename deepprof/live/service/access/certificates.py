@@ -74,7 +74,7 @@ def _check_pair(tls: TlsSection, cert: bytes, key: bytes) -> None:
 
 
 def _check_authority(path: str, content: bytes) -> None:
-    """Raise `UsageError` unless `content` holds certificates that can sign."""
+    """Raise `UsageError` unless `content` contains certificates that can sign."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_verify_locations(cadata=content.decode("ascii"))

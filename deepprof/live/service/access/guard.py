@@ -25,7 +25,7 @@ BY_SOCKET = Grant("socket", SCOPES)
 
 @dataclass(frozen=True, slots=True)
 class AccessRefusal:
-    """Why a call is refused; `name` is the caller's name if it is known and only lacks a scope."""
+    """Why a call is refused; `name` is the caller's name if it is available and only lacks a scope."""
 
     problem: str
     name: str = ""
@@ -100,7 +100,7 @@ def _advise(grant: Grant) -> str:
 
 
 def _read_header(given: list[str | bytes]) -> str | None:
-    """Return the token in the only header, None where there are several or it holds something else."""
+    """Return the token in the only header, None where there are several or it contains something else."""
     if len(given) != 1 or not isinstance(given[0], str) or len(given[0]) > MAX_TOKEN_CHARS:
         return None
     scheme, _, token = given[0].partition(" ")

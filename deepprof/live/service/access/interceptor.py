@@ -17,7 +17,7 @@ from deepprof.live.service.refusal import Refusals
 
 log = logging.getLogger(__name__)
 
-Context = Any  # grpc.aio's ServicerContext is generic in types that are not known here
+Context = Any  # grpc.aio's ServicerContext is generic in types that are unknown here
 Behaviour = Callable[..., Any]
 
 # A service that is not listed is unimplemented for clients.

@@ -64,7 +64,7 @@ def allow_group(path: Path, mode: int, group: str) -> None:
 
 
 def take_lock(path: Path) -> int:
-    """Return a lock held on the file beside `path`.
+    """Return a lock held on the file next to `path`.
 
     The file stays when the daemon ends: removing it could remove the file that the next daemon has locked.
     """

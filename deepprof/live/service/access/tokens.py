@@ -20,7 +20,7 @@ SCOPES: frozenset[str] = frozenset(get_args(Scope))
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 TOKEN = re.compile(r"[\x21-\x7e]{16,512}", re.ASCII)
 DIGEST = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
-FILE_NBYTES, MAX_TOKENS = 1 << 20, 1000  # every one is compared at each call
+FILE_NBYTES, MAX_TOKENS = 1 << 20, 1000  # every one is compared at every call
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def _check_config(config: Config) -> None:
 
 
 def _journal_is_short(config: Config) -> bool:
-    """Return whether the journal holds too few segments to remove the oldest."""
+    """Return whether the journal contains too few segments to remove the oldest."""
     return config.journal.total_nbytes < SEGMENTS * config.journal.segment_nbytes
 
 

@@ -135,7 +135,7 @@ class IngestLimits(_Section, frozen=True):
 
 
 class ShareSection(_Section, frozen=True):
-    """What one sender may have: the holder of a token, or of a certificate. A token's line may say otherwise."""
+    """What one sender may have: the holder of a token, or of a certificate. A token's line may state otherwise."""
 
     ranks: Annotated[int, count("of its own that are kept; 0: as many as there may be", 0, 1_000_000)] = 0
     records_per_s: Annotated[int, count("that are taken from it; 0: as many as can be", 0, 10**9)] = 0
@@ -144,14 +144,14 @@ class ShareSection(_Section, frozen=True):
 
 
 class _JournalSection(_Section, frozen=True):
-    """The raw records: what comes back after a crash, and the latest of which can be looked at."""
+    """The raw records: what comes back after a crash, and the latest of which can be examined."""
 
     segment_nbytes: Annotated[int, size("of one file", MIB, GIB)] = 64 * MIB
     total_nbytes: Annotated[int, size("of all files", 4 * MIB, 16 * TIB)] = 2 * GIB
 
 
 class _HistorySection(_Section, frozen=True):
-    """The iterations, and what calling contexts did; the latter takes at most a quarter of `keep_nbytes`."""
+    """The iterations, and what calling contexts did; the latter uses at most a quarter of `keep_nbytes`."""
 
     seal_after_ns: Annotated[int, time("age at which iterations move from SQLite to Parquet", SECOND, 365 * DAY)] = HOUR
     merge_contexts_after_ns: Annotated[
@@ -169,7 +169,7 @@ class _CapturesSection(_Section, frozen=True):
 
 
 class _ExamineSection(_Section, frozen=True):
-    """The whole diagnosis, run on a job's latest records by a process of its own."""
+    """The whole diagnosis, run on a job's latest records by its own process."""
 
     every_ns: Annotated[int, time("from one examination of a job to the next", SECOND, DAY)] = MINUTE
     ranks: Annotated[int, count("of a job that are looked at together", 1, 4096)] = 8
@@ -190,7 +190,7 @@ class _ExporterSection(_Section, frozen=True):
 
 
 class LogSection(_Section, frozen=True):
-    """What the daemon says, on stderr."""
+    """What the daemon states, on stderr."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], _says("the least that is said")] = "info"
     format: Annotated[

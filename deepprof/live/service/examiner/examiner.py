@@ -343,12 +343,12 @@ class Examiner:
             while (message := await asyncio.to_thread(next, messages, None)) is not None:
                 yield message
 
-    # -- what is known --
+    # -- what is available --
 
     async def read_window(
         self, rank: DaemonRank, known: wire.ReadPosition | None = None
     ) -> AsyncGenerator[wire.ReadWindowResponse]:
-        """Yield all messages of a rank that the journal still has, or those after what its reader knows."""
+        """Yield all messages of a rank that the journal still has, or those after what its reader has."""
         journal = self.engine.journal
         if known is not None and known.collector == rank.hello.collector:
             messages = self.read_messages(later_messages(journal, rank, known))

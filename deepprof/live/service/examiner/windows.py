@@ -37,7 +37,7 @@ def is_whole(journal: Journal, rank: DaemonRank, places: list[JournalPlace]) -> 
 def later_messages(journal: Journal, rank: DaemonRank, known: wire.ReadPosition) -> Iterator[wire.ReadWindowResponse]:
     """Yield the rank's Hello and the messages that are still kept of those after a reader's position.
 
-    What has no records and lies right at the position (an End, a gap of unknown size) is repeated; of the names only
+    What has no records and is right at the position (an End, a gap of unknown size) is repeated; of the names only
     new ones are.
     """
     durable = rank.durable  # before the places: what is durable by now and has no place is no longer kept
@@ -137,7 +137,7 @@ def _parse(number: int, frame: JournalFrame) -> wire.ReadWindowResponse:
 
 
 def _described(rank: DaemonRank, first: int, known_names: int = 0) -> Iterator[wire.ReadWindowResponse]:
-    """Yield batches without records that repeat the devices, and names that are not known, of earlier messages."""
+    """Yield batches without records that repeat the devices, and names that are unknown, of earlier messages."""
     if rank.devices:
         devices = records.Table(kind=records.TABLE_KIND_DEVICES, arrow=rank.devices)
         yield wire.ReadWindowResponse(rank=rank.hello.rank, batch=records.Batch(first=first, tables=[devices]))

@@ -38,7 +38,7 @@ from deepprof.web.serving import PageServer, open_socket
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PROFILES = "/debug/pprof/contexts"
-SCRAPES = 4  # at a time: each holds its text, 5 MB with 1,000 ranks
+SCRAPES = 4  # at a time: each contains its text, 5 MB with 1,000 ranks
 
 T = TypeVar("T")
 
@@ -47,10 +47,9 @@ T = TypeVar("T")
 class ExporterSettings:
     """Settings of the exporter; times in seconds.
 
-    `vitals` holds the daemon's failure if it has one, and a failure of the exporter. `hosts` are the names under which
-    the page is shown, besides localhost and addresses. `model_flops` are as in `Exposition`. `contexts` is called from
-    one thread of the exporter.
-    """
+    `vitals` contains the daemon's failure if it has one, and a failure of the exporter. `hosts` are the names under
+    which the page is shown, besides localhost and addresses. `model_flops` are as in `Exposition`. `contexts` is called
+    from one thread of the exporter."""
 
     request_s: float = 10.0  # until a request has come
     ready_s: float = 2.0  # until there is a snapshot of the daemon
@@ -173,7 +172,7 @@ async def _tell_unread(_: Request, error: Exception) -> Response:
 
 
 class _ScrapeResponse(Response):
-    """The answer to a scrape, which holds one of the slots from before it is written until it has been read."""
+    """The answer to a scrape, which contains one of the slots from before it is written until it has been read."""
 
     def __init__(self, render: Callable[[], Awaitable[bytes]], slots: asyncio.Semaphore) -> None:
         super().__init__()

@@ -49,12 +49,11 @@ RankText = list[str]
 
 
 class Exposition:
-    """Writes snapshots as text; keeps the lines of each rank until its view changes. Not for several threads at once.
+    """Writes snapshots as text; keeps the lines of every rank until its view changes. Not for several threads at once.
 
     A rank is shown while its collector is connected and for `ttl_s` seconds after its last record. If there are more
-    than `series_cap` series, the oldest ranks are shown, each with all its series. `model_flops` say of which jobs the
-    utilisation is known.
-    """
+    than `series_cap` series, the oldest ranks are shown, each with all its series. `model_flops` state of which jobs
+    the utilisation is known."""
 
     def __init__(
         self, *, ttl_s: float = TTL_S, series_cap: int = SERIES_CAP, model_flops: Sequence[ModelFlops] = ()

@@ -3,9 +3,8 @@
 Metrics are declared with their figures: in `wire.figures` what clients get too, in `service.views` and `snapshot` what
 only the daemon shows. Base units throughout (seconds, bytes, ratios), `_total` on counters and nothing else, no means
 and no quantiles: both parts of a quotient are exported as counters. Stages alone are means: they are known of the
-records that were examined, and not of all that came. No label holds the name of a kernel, or anything else that a job
-has many of; lines of code are those that lead, a few of each rank (`service.leading_contexts`).
-"""
+records that were examined, and not of all that arrived. No label contains the name of a kernel, or anything else that a
+job has many of; lines of code are those that lead, a few of every rank (`service.leading_contexts`)."""
 
 from __future__ import annotations
 
@@ -112,7 +111,7 @@ def _merging(
 
 
 def _find_status(view: RankView) -> CollectorStatus | None:
-    """Return the status of a rank's collector, None where it is not known now."""
+    """Return the status of a rank's collector, None where it is unknown now."""
     return view.status if view.connected and not view.ended else None
 
 

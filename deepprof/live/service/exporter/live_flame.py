@@ -60,7 +60,7 @@ def list_flames(ranks: Iterable[RankView]) -> ViewEntry:
 
 
 def draw_live_flame(key: FlameKey, snapshot: DaemonSnapshot, read: ContextReader) -> bytes | None:
-    """Return the document of a key, None where the rank is not known or sends no contexts."""
+    """Return the document of a key, None where the rank is unknown or sends no contexts."""
     place = (key.job, key.rank)
     view = next((each for each in snapshot.ranks if (each.job, each.rank) == place), None)
     if view is None or view.contexts is None:

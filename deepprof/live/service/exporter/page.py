@@ -1,4 +1,4 @@
-"""The daemon's page: all jobs as they run, and for each job the documents of its latest examination."""
+"""The daemon's page: all jobs as they run, and for every job the documents of its latest examination."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from deepprof.web.events import EventFeed
 
 
 class DaemonPage:
-    """The routes of the page. Nothing is written while nobody asks.
+    """The routes of the page. Nothing is written while no one asks.
 
     `look` returns a snapshot, and `draw` the document of a flame graph by the parts of its key, in another thread.
     """
@@ -91,7 +91,7 @@ async def _show_own(_: Request) -> Response:
 
 
 async def _add_slash(request: Request) -> Response:
-    """Send to the address with a slash, beside which the page looks for its documents."""
+    """Send to the address with a slash, next to which the page searches for its documents."""
     return Response(status_code=308, headers={"Location": f"{request.scope['path']}/"})
 
 

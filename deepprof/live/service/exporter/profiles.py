@@ -1,6 +1,6 @@
 """Calling contexts as a pprof profile over HTTP, for Pyroscope and Parca to scrape, and for `go tool pprof`.
 
-A profile is of the latest whole minutes that are known: as many as the scraper says that it waits between two scrapes
+A profile is of the latest whole minutes that are known: as many as the scraper states that it waits between two scrapes
 (`seconds`, one minute at least). Nothing is remembered of a scraper: one that asks once a minute has each minute once.
 """
 
@@ -50,7 +50,7 @@ def read_nothing(_: str, __: int, ___: int, ____: int, /) -> Sequence[ContextsOf
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """Whose profile is asked for (None: of all that send contexts), and of how many minutes."""
+    """Whose profile is requested (None: of all that send contexts), and of how many minutes."""
 
     job: str | None = None
     rank: int | None = None
@@ -78,9 +78,9 @@ def _read_number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def write_profile(request: ProfileRequest, snapshot: DaemonSnapshot, read: ContextReader) -> bytes | None:
-    """Return the profile that is asked for; None where nobody that is meant sends contexts.
+    """Return the profile that is requested; None where no one that is meant sends contexts.
 
-    Ranks whose turn does not come in time are left out, which a comment says.
+    Ranks whose turn does not come in time are left out, which a comment states.
     """
     wanted = [
         (view.job, view.rank)

@@ -1,4 +1,4 @@
-"""The state of the daemon at one moment: all that the exporter knows of it."""
+"""The state of the daemon at one moment: all that the exporter has of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEVER_EXAMINED = JobExamination()
 class DaemonSnapshot:
     """A snapshot of the daemon. Times are Unix times of its clock in ns; sizes are bytes; `_total` only ever grows.
 
-    `ranks` are all ranks that the daemon knows, connected or not; the exporter alone decides which are shown.
+    `ranks` are all ranks that the daemon has, connected or not; the exporter alone decides which are shown.
     """
 
     now_unix_ns: int

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 MOST_WINDOWS = 8192  # that one question may span
 HOURS = 64  # that one call merges at most
-SHARE = 4  # windows take at most one in so many of the bytes that the history may have
+SHARE = 4  # windows use at most one in this many of the bytes that the history may have
 COUNT = "SELECT count(*) FROM contexts WHERE session = ? AND start_ns < ? AND start_ns + length_ns > ?"
 SPAN = COUNT.replace("count(*)", "start_ns, length_ns, folded, tree") + " ORDER BY start_ns, length_ns"
 EARLIEST = "SELECT min(start_ns) FROM contexts WHERE session = ?"
@@ -52,7 +52,7 @@ def _unpack_tree(data: object) -> pl.DataFrame:
 
 
 def put_windows(db: sqlite3.Connection, session: int, windows: Sequence[ContextWindow], now_unix_ns: int) -> None:
-    """Add windows of a session; one whose time is known already, as it came late, is merged with what is there."""
+    """Add windows of a session; one whose time is available already, as it came late, is merged with what is there."""
     for window in windows:
         place = session, window.start_ns, window.length_ns
         try:

@@ -229,7 +229,7 @@ class History:
         """Return what calling contexts of a job did in the windows that overlap `within` (start and end in ns).
 
         Of each rank its latest session counts. `waiting` are windows that were not here yet; of an open one nothing is
-        here, or it came here meanwhile and does not count again.
+        here, or it arrived here meanwhile and does not count again.
         Raises `ValueError` for more windows than one answer spans, and `StoreError` for damaged ones.
         """
         merged = MergedWindows(ANSWER_NODES, ANSWER_SUMS)
@@ -302,7 +302,7 @@ class History:
         self.save_text(f"{SENDER}{rank} {job}", sender, job)
 
     def senders(self) -> dict[tuple[str, int], str]:
-        """Return the last sender of each rank, by job and number; ranks without a known sender are left out."""
+        """Return the last sender of every rank, by job and number; ranks without a recognized sender are left out."""
         found = {}
         for key, sender in self.list_texts(SENDER).items():
             number, _, job = key.removeprefix(SENDER).partition(" ")
@@ -311,7 +311,7 @@ class History:
         return found
 
     def kept_nbytes(self) -> dict[tuple[str, int], int]:
-        """Return approximately how many bytes each rank takes: rows, its share of the sealed files, and states."""
+        """Return approximately how many bytes each rank needs: rows, its share of the sealed files, and states."""
         with self._looking() as db:
             return {(job, rank): int(nbytes) for job, rank, nbytes in db.execute(KEPT, (ROW_NBYTES,))}
 
@@ -348,7 +348,7 @@ class History:
     def retain(self, max_age_ns: int, max_nbytes: int, now_unix_ns: int) -> RetentionResult:
         """Remove rows added more than `max_age_ns` ago, then the oldest while there are more than `max_nbytes` bytes.
 
-        Bytes are those of sealed files and of the database's pages in use; windows of contexts take at most a quarter.
+        Bytes are those of sealed files and of the database's pages in use; windows of contexts need at most a quarter.
         The ledger is synced before a file is removed. Closed sessions without rows are removed after the same time.
         """
         before = now_unix_ns - max_age_ns

@@ -84,7 +84,7 @@ def read_page(db: sqlite3.Connection, folder: Path, asked: HistoryQuery) -> tupl
 
 
 def list_sessions(db: sqlite3.Connection, job: str, rank: int | None) -> list[int]:
-    """Return the latest session of each rank of a job, or of one rank."""
+    """Return the latest session of every rank of a job, or of one rank."""
     return [session for session, _, _ in _list_sessions(db, job, rank, 0)]
 
 
@@ -108,7 +108,7 @@ def _make_plan(
         for number, rows, last in (*db.execute(FILES, (session, start)), (None, *hot)):
             if not rows:
                 continue
-            if plan.rows > limit:  # more than asked for, so that it is known whether another page follows
+            if plan.rows > limit:  # more than asked for, so that it is available whether another page follows
                 plan.whole = False
                 return plan
             _add_part(plan, number, (session, start, last))

@@ -16,7 +16,7 @@ NO_ROWS = (
     " AND NOT EXISTS (SELECT 1 FROM contexts WHERE contexts.session = sessions.session)"
 )
 SESSIONS = 100_000  # most that are kept, so that a client that begins anew every second cannot fill the disk
-PART = 8  # one in so many hot rows is removed at a time where there are too many
+PART = 8  # one in this many hot rows is removed at a time where there are too many
 
 
 def drop_dead_files(db: sqlite3.Connection) -> list[int]:

@@ -35,7 +35,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 
 def salvage(old: Path, new: sqlite3.Connection) -> None:
-    """Copy all readable rows, from both ends of each table up to the damage, in one transaction."""
+    """Copy all readable rows, from both ends of every table up to the damage, in one transaction."""
     db = _open_old(old)
     if db is None:
         return

@@ -15,13 +15,13 @@ from deepprof.live.service.folder import CHECK, StoreError, open_plain, require_
 from deepprof.live.service.views import HISTORY
 
 DATABASE = "history.db"
-SIDE_FILES = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files beside the database
+SIDE_FILES = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files next to the database
 APPLICATION_ID = 0x44507266  # "DPrf"
 VERSION = 2
 WAL_NBYTES = 64 << 20  # to which the write-ahead log is cut back
 BUSY_S = 30.0
 VALUE_NBYTES = 512 << 20  # of one value or row: twice the largest state of a rank (`session.limits`)
-# SQLite's errors that the system causes and that may pass: another program holds the database, the disk is full or
+# SQLite's errors that the system causes and that may pass: another program contains the database, the disk is full or
 # read-only, no more files can be opened.
 SYSTEM = {
     sqlite3.SQLITE_BUSY: errno.EBUSY,
@@ -70,7 +70,7 @@ COUNTERS = (("next_row", 1), ("sealed", 0), ("synced", 0))
 def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     """Open the database; raises `StoreError` and `OSError`. Only one connection of the process may be `writing`.
 
-    The file is not trusted: links in its place or beside it are refused, and its schema is treated as untrusted.
+    The file is not trusted: links in its place or next to it are refused, and its schema is treated as untrusted.
     """
     for side in ("", *SIDE_FILES):
         there = require_kind(path.with_name(path.name + side))
@@ -148,7 +148,7 @@ def has_contexts(db: sqlite3.Connection) -> bool:
 
 
 def require_ours(db: sqlite3.Connection, path: Path) -> None:
-    """Raise `StoreError` unless the database has DeepProf's mark, a known version, and exactly its tables."""
+    """Raise `StoreError` unless the database has DeepProf's mark, a recognized version, and exactly its tables."""
     (mark,), (version,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
     if mark != APPLICATION_ID:
         raise StoreError(path, "is a database, but no history of DeepProf", "name another store")

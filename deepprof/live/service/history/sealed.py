@@ -77,7 +77,7 @@ def write(file: int, content: memoryview) -> None:
 
 
 def read_sealed(folder: Path, number: int, where: pl.Expr) -> pl.DataFrame:
-    """Return the rows of a file for which `where` holds.
+    """Return the rows of a file for which `where` is true.
 
     Raises FileNotFoundError where the file is missing, and `StoreError` where it cannot be read.
     """

@@ -36,11 +36,11 @@ class Journal:
     """The accepted messages, in order; synced messages survive a crash of the process and a power loss.
 
     One thread calls `append`, `sync` and `release`; `read`, `window` and `replay` may be called from any thread. After
-    an `OSError` from `append` or `sync` the journal holds exactly the frames before `end`: those appended but not
-    synced may have been removed (after a failed sync it is unknown what the disk holds). The journal stays usable, and
-    works again when the disk does.
+    an `OSError` from `append` or `sync` the journal contains exactly the frames before `end`: those appended but not
+    synced may have been removed (after a failed sync it is unknown what the disk holds). The journal stays usable,
+    and works again when the disk does.
 
-    Memory: 12 bytes per frame that is kept. Descriptors: one, and one more for each active reader.
+    Memory: 12 bytes per frame that is kept. Descriptors: one, and one more for every active reader.
     """
 
     def __init__(self, folder: Path, segment_nbytes: int, total_nbytes: int) -> None:
@@ -274,7 +274,7 @@ class Journal:
         """Remove the oldest segments that end before `before` until the next one has space; returns how many.
 
         The states derived up to `before` must be on the disk already (`History.sync`). Later segments stay, even above
-        the total: recovery needs them. No segment is removed while a reader holds a `pin`. Raises `OSError`.
+        the total: recovery needs them. No segment is removed while a reader contains a `pin`. Raises `OSError`.
         """
         gone = 0
         while (number := self._surplus(before)) is not None:

@@ -34,7 +34,7 @@ class _JournalFacts:
 
 
 def inspect_journal(bench: FsckContext, folder: Path) -> _JournalFacts:
-    """Check every segment in `folder`, and repair it if told to. Raises `StoreError` for a newer version."""
+    """Check every segment in `folder`, and repair it if instructed to. Raises `StoreError` for a newer version."""
     facts = _JournalFacts(JournalPlace(0, 0, 0))
     if not os.path.lexists(folder):
         return facts

@@ -37,7 +37,7 @@ LAST_NUMBER = 10**12 - 1
 
 @dataclass(frozen=True, order=True, slots=True)
 class JournalPlace:
-    """Where a frame lies: its segment's number, and its offset and length in bytes, header included.
+    """Where a frame is: its segment's number, and its offset and length in bytes, header included.
 
     A `length` of 0 denotes the position right before that offset.
     """
@@ -94,7 +94,7 @@ def pack_blank(length: int, salt: int, offset: int) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class JournalSegment:
-    """A segment of `nbytes` bytes, and where the frames of each session lie in it: 12 bytes per frame.
+    """A segment of `nbytes` bytes, and where the frames of every session are in it: 12 bytes per frame.
 
     Without a `salt` its head is damaged and nothing can be read.
     """
@@ -106,7 +106,7 @@ class JournalSegment:
     _lengths: dict[int, array[int]] = field(default_factory=dict)
 
     def add(self, session: int, offset: int, length: int) -> None:
-        """Add a frame that lies behind all others."""
+        """Add a frame that is behind all others."""
         self._offsets.setdefault(session, array("Q")).append(offset)
         self._lengths.setdefault(session, array("I")).append(length)
 

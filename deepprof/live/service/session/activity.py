@@ -1,4 +1,4 @@
-"""The events of all streams of a device, as far as iterations that are not given out yet need them."""
+"""The events of all streams of a device, as far as iterations that are not emitted yet need them."""
 
 from __future__ import annotations
 

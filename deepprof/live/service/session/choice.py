@@ -25,7 +25,7 @@ class _StreamWork:
 
 @dataclass(slots=True)
 class StreamChoice:
-    """The work of a device's streams, at most `most`; halved at each late comparison, because the past counts less."""
+    """The work of a device's streams, at most `most`; halved at every late comparison, because the past counts less."""
 
     most: int
     streams: dict[int, _StreamWork] = field(default_factory=dict)

@@ -16,9 +16,9 @@ Int64s: TypeAlias = npt.NDArray[np.int64]
 Marks: TypeAlias = npt.NDArray[np.bool_]
 Columns: TypeAlias = dict[str, Array]  # arrays of one length; `start` is always one of them
 
-FARTHEST_NS = 2**62  # all times lie within ± this, so that no difference of two overflows
+FARTHEST_NS = 2**62  # all times are within ± this, so that no difference of two overflows
 NOBODY = 2**64 - 1  # the correlation of a record that has none
-MOST_NBYTES = 2**40  # of one copy, so that no sum of those held overflows; no device has so much memory
+MOST_NBYTES = 2**40  # of one copy, so that no sum of those held overflows; no device has this much memory
 KERNEL, MEMCPY, GRAPH = (ACTIVITIES.index(name) for name in ("kernel", "memcpy", "graph"))
 SYNC = ACTIVITIES.index("sync")
 COPY = {name: number for number, name in enumerate(COPY_KINDS)}

@@ -1,4 +1,4 @@
-"""Sums of calling contexts of a rank, merged by minute; a minute is given out once later ones have begun."""
+"""Sums of calling contexts of a rank, merged by minute; a minute is emitted once later ones have begun."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GRACE_NS = MINUTE_NS  # for which a minute waits for what comes late
-LATE_NS = 3600 * 10**9  # what is older than the newest by so much is dropped
+LATE_NS = 3600 * 10**9  # what is older than the newest by this much is dropped
 MOST_MINUTES = 256  # of one batch
 MOST_TREE_ROWS = 1 << 17  # of one batch in all minutes, 10 MB: each has the whole paths to what it did
 PART_ROWS = 1 << 14  # that wait to be merged
@@ -95,7 +95,7 @@ class SessionContexts:
         return [minute.close(start, texts, self.most) for start, minute in given]
 
     def look(self, texts: Sequence[str]) -> Iterator[ContextWindow]:
-        """Yield the minutes that are not over, as far as they are known."""
+        """Yield the minutes that are not over, as far as they are available."""
         for start, minute in sorted(self.minutes.items()):
             yield minute.close(start, texts, self.most)
 

@@ -130,7 +130,7 @@ class DeviceSession:
     # -- deciding --
 
     def _look(self, rank: RankContext) -> None:
-        """Compare the streams, and remove events that are held for too long."""
+        """Compare the streams, and remove events that are kept for too long."""
         self._decide(rank)
         if self.main is not None:
             self.main.linked = self.main.linked or self.main.seen_linked
@@ -220,7 +220,7 @@ class DeviceSession:
             self.given.rows.append(rows)
 
     def _notice_slow(self, rows: IterationColumns, main: MainStream) -> None:
-        """Add an event for each iteration that took much longer than those before it."""
+        """Add an event for every iteration that lasted much longer than those before it."""
         known = rows.adjacent & rows.values["complete"]
         times, starts = rows.values["iteration_ns"][known], rows.values["start_ns"][known]
         before = np.append(self.tally.latest, times)
@@ -243,7 +243,7 @@ class DeviceSession:
     # -- settling --
 
     def settle(self, iterations: pl.DataFrame, loops: Sequence[FoundLoop]) -> None:
-        """Replace the iterations given out by these iterations of the device, sorted by start."""
+        """Replace the iterations emitted by these iterations of the device, sorted by start."""
         self.tally.forget_iterations()
         self.story.settle(loops)
         for _, run in iterations.group_by(pl.col("loop").rle_id(), maintain_order=True):

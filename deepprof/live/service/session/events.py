@@ -12,7 +12,7 @@ Kind: TypeAlias = Literal["lock", "review", "drift", "lost", "gap", "main", "slo
 class SessionEvent:
     """An event of a device: from the miner (`lock`, `review`, `drift`, `lost`, `gap`) or from the session.
 
-    `main`: another stream became the main one; `slow`: an iteration took much longer than usual. `time_ns` is on the
+    `main`: another stream became the main one; `slow`: an iteration lasted much longer than usual. `time_ns` is on the
     rank's clock; `loop` is -1 where the event concerns no loop.
     """
 

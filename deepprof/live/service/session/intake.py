@@ -25,7 +25,7 @@ TIMES = {"device_events": "start_ns", "host_events": "start_ns", "annotations": 
 
 @dataclass(slots=True)
 class WaitingRows:
-    """The waiting rows of each kind."""
+    """The waiting rows of every kind."""
 
     events: Pending = field(default_factory=Pending)
     calls: Pending = field(default_factory=Pending)

@@ -1,4 +1,4 @@
-"""Measures the miner's iterations: each is given out when the next iteration has begun, or when none follows."""
+"""Measures the miner's iterations: each is emitted when the next iteration has begun, or when none follows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDTH = 6  # first, end, matched, edits, complete, loop
 
 @dataclass(slots=True, eq=False)
 class LatestIteration:
-    """The miner's last iteration, as a row of `WIDTH` numbers, and the number of iterations given out before it.
+    """The miner's last iteration, as a row of `WIDTH` numbers, and the number of iterations emitted before it.
 
     Loops of the stream are numbered from `loops` on: there may have been others on another stream.
     """
@@ -44,7 +44,7 @@ class LatestIteration:
         *,
         ends: bool = False,
     ) -> Iterator[IterationColumns]:
-        """Yield iterations, those of each loop together; the last one is held back unless the stream `ends`."""
+        """Yield iterations, those of every loop together; the last one is kept back unless the stream `ends`."""
         found = np.concatenate([self.last.reshape(-1, WIDTH), *(_as_rows(batch) for batch in batches)])
         if not len(found) or (len(found) == 1 and not ends):
             self.last = found.ravel()

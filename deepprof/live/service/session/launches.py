@@ -117,7 +117,7 @@ class Launches:
         return Launched(launch, *sums)
 
     def _among(self, order: Array, ids: Array, wanted: Array, known: Array, side: str) -> tuple[Array, Marks]:
-        """Return for each wanted id its first or last call, and whether that is one of the `most` latest by then."""
+        """Return for every wanted id its first or last call, and whether that is one of the `most` latest by then."""
         if not len(order):
             return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
         if side == "left":
@@ -136,5 +136,5 @@ class Launches:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the calls take."""
+        """The bytes that the calls need."""
         return 41 * len(self.start) + 8 * len(self.open_waits)

@@ -12,8 +12,8 @@ class SessionLimits:
     """Limits of one rank's session; a pending record takes some 60 bytes, a held event 25.
 
     `pending_records` may wait for a watermark; beyond that the older ones are taken as complete, and records that come
-    late are dropped. `held_events` per device are kept for iterations that are not given out yet; an iteration that
-    began before them is given out as incomplete. `devices` of a rank are followed, and the main stream of each is
+    late are dropped. `held_events` per device are kept for iterations that are not emitted yet; an iteration that
+    began before them is emitted as incomplete. `devices` of a rank are followed, and the main stream of each is
     chosen among `streams`. A kernel finds its launch among the latest `launches`. `ranges` may be open or wait for a
     device. `families` of ranges are distinguished. `host_rows` are kept of a rank without a device, until its end. Of a
     minute `contexts` are kept by name.

@@ -34,7 +34,7 @@ class RankContext(NamedTuple):
 
 
 class KernelReading(NamedTuple):
-    """Kernels by start with their launches, and how many copies from and to the host had begun by each start."""
+    """Kernels by start with their launches, and how many copies from and to the host had begun by every start."""
 
     kernels: Columns
     launched: Launched
@@ -119,7 +119,7 @@ class MainStream:
         return optimizer
 
     def _gather(self, reading: KernelReading) -> tuple[Int64s, dict[str, Array]]:
-        """Return the launch of each kernel, never decreasing, and the evidence; keep the state of the last kernel."""
+        """Return the launch of every kernel, never decreasing, and the evidence; keep the state of the last kernel."""
         kernels, last = reading.kernels, self.carried
         reach = _follow(last.reach, kernels["end"])
         launch, elapsed, waits, graphs = (
@@ -183,7 +183,7 @@ class MainStream:
 
 
 def _follow(before: int, values: Int64s) -> Int64s:
-    """Return the largest value up to each element; the first element is `before`, which precedes `values`."""
+    """Return the largest value up to every element; the first element is `before`, which precedes `values`."""
     largest: Int64s = np.maximum.accumulate(np.append(np.int64(before), values))
     return largest
 

@@ -1,4 +1,4 @@
-"""The texts of a rank's name ids, and marks that classify the records with each name."""
+"""The texts of a rank's name ids, and marks that classify the records with every name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SessionNames:
 
     @property
     def marks(self) -> Array:
-        """The marks of each id."""
+        """The marks of every id."""
         return self._marks[: len(self.texts)]
 
     @property
@@ -98,7 +98,7 @@ class FamilyName:
 
 
 UNSEEN, LEFT_OUT = -2, -1
-RESERVED = 4  # one in so many places for families is only for step markers and the framework's loop ranges
+RESERVED = 4  # one in this many places for families is only for step markers and the framework's loop ranges
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +110,7 @@ class RangeFamilies:
     _of: Array = field(default_factory=lambda: np.full(1024, UNSEEN, np.int32))
 
     def find(self, ids: Array, framework: Marks, texts: Sequence[str]) -> Array:
-        """Return the family of each range by its name id, -1 where it is not followed."""
+        """Return the family of every range by its name id, -1 where it is not followed."""
         if len(self._of) < len(texts):
             self._of = np.append(self._of, np.full(2 * len(texts) - len(self._of), UNSEEN, np.int32))
         new, first = np.unique(ids, return_index=True)

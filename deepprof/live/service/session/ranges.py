@@ -1,6 +1,6 @@
 """Ranges for a device: their times are turned into places among the kernels of its main stream.
 
-A range is given to the miner at a fixed place behind its end, so that the miner knows the same ranges at any place,
+A range is given to the miner at a fixed place behind its end, so that the miner has the same ranges at any place,
 however the kernels are cut into batches.
 """
 
@@ -55,7 +55,7 @@ class RangeQueue:
         self.waiting = join([self.waiting, {**new, "coverage": coverage, "begin": np.full(count, NOT_YET, np.int64)}])
 
     def _cover(self, family: int, start: Int64s, end: Int64s) -> Int64s:
-        """Return, at each range, the share of the time since the family's first start that its ranges cover."""
+        """Return, at every range, the share of the time since the family's first start that its ranges cover."""
         reach = np.maximum.accumulate(np.append(self.reach[family], end))
         total = self.total[family] + np.cumsum(np.maximum(end - np.maximum(start, reach[:-1]), 0))
         self.first[family] = min(int(self.first[family]), int(start[0]))
@@ -128,7 +128,7 @@ class RangeQueue:
         self.last[:] = NOT_YET
 
     def forget(self) -> None:
-        """Keep the `most` latest ranges of each queue."""
+        """Keep the `most` latest ranges of every queue."""
         self.waiting = select(self.waiting, slice(-self.most, None))
         self.ready = select(self.ready, slice(-self.most, None))
 

@@ -126,7 +126,7 @@ MOST_STRETCHES = 64  # gaps that wait to be handled
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SessionOutput:
-    """New iterations (`HISTORY`), in order for each device, events, and windows of contexts that are over."""
+    """New iterations (`HISTORY`), in order for every device, events, and windows of contexts that are over."""
 
     iterations: pl.DataFrame
     events: tuple[SessionEvent, ...]
@@ -139,12 +139,12 @@ class RankSession:
     The output depends only on the records, gaps and watermarks, not on how they were cut into batches or when `advance`
     is called, unless a limit is exceeded. Memory is bounded by the limits, and by 64 MiB of names.
 
-    The records of a rank without any device are held until its end, when its operators count as kernels; a long rank
+    The records of a rank without any device are kept until its end, when its operators count as kernels; a long rank
     without a device gives no iterations. No iteration is warm-up (`warmup`), as that is known only at the end, and
     `edits` count against the template of that time: an analysis of the whole recording can differ in both.
 
     Args:
-        limits: what is held at most.
+        limits: what is kept at most.
     """
 
     def __init__(self, limits: SessionLimits | None = None) -> None:
@@ -242,7 +242,7 @@ class RankSession:
             self._read(state.stretches[0].queues, promise, promise - LAG_NS)
 
     def _flush(self, stretch: _UnbrokenStretch) -> None:
-        """Process all records that came before a gap or the end."""
+        """Process all records that arrived before a gap or the end."""
         state = self._state
         until = max(state.done_ns, *(queue.newest + 1 for queue in stretch.queues.all))
         self._read(stretch.queues, until, until)
@@ -328,7 +328,7 @@ class RankSession:
     # -- what is shown --
 
     def settle(self, iterations: pl.DataFrame, loops: Sequence[FoundLoop]) -> None:
-        """Replace the iterations (`HISTORY`) and loops given out by those of an analysis of the whole recording."""
+        """Replace the iterations (`HISTORY`) and loops emitted by those of an analysis of the whole recording."""
         for device, follower in self._state.followers.items():
             own = iterations.filter(pl.col("device") == device).sort("start_ns", maintain_order=True)
             follower.settle(own, [loop for loop in loops if loop.device == device])
@@ -339,7 +339,7 @@ class RankSession:
         return self._state.contexts.newest_ns > -FARTHEST_NS
 
     def look_at_contexts(self) -> list[ContextWindow]:
-        """Return the minutes of calling contexts that are not over, as far as they are known."""
+        """Return the minutes of calling contexts that are not over, as far as they are available."""
         return list(self._state.contexts.look(self._names.texts))
 
     @property
@@ -365,7 +365,7 @@ class RankSession:
 
     @property
     def devices(self) -> tuple[DeviceView, ...]:
-        """The view of each device."""
+        """The view of every device."""
         followers = self._state.followers
         return tuple(followers[device].view() for device in sorted(followers))
 

@@ -1,4 +1,4 @@
-"""Holds what the library reads of code objects against what Python says: code_parts.py LIBRARY. In Python 3.9, too.
+"""Holds what the library reads of code objects against what Python states: code_parts.py LIBRARY. In Python 3.9, too.
 
 All code of the standard library that compiles, and functions with names and lines that are hard. It prints how many.
 """
@@ -34,7 +34,7 @@ def far_{0}():
 
 
 class Path(str):
-    """A path as some libraries have it, whose characters lie elsewhere."""
+    """A path as some libraries have it, whose characters are elsewhere."""
 
 
 def all_within(code):

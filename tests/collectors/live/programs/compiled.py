@@ -1,4 +1,4 @@
-"""Compiles a function and says how often: nobody else may make it compile again."""
+"""Compiles a function and states how often: no one else may make it compile again."""
 
 import sys
 

@@ -1,6 +1,6 @@
 """Compiles an optimizer's step, alone and in a function: compiled_step.py [HOOK]. It prints how often.
 
-With the folder HOOK, the hook in there looks at memory around steps.
+With the folder HOOK, the hook in there examines memory around steps.
 """
 
 import runpy

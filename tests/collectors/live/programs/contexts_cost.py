@@ -1,4 +1,4 @@
-"""What an iteration takes, and the memory after: contexts_cost.py NAME ITERATIONS none|profiler."""
+"""What an iteration needs, and the memory after: contexts_cost.py NAME ITERATIONS none|profiler."""
 
 import contextlib
 import sys

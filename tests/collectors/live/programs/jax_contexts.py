@@ -77,7 +77,7 @@ def train(count):
 
 
 def kinds(count):
-    """Each kind of call on a line of its own."""
+    """Each kind of call on its own line."""
     weights, inputs = make_inputs()
     layer, compiled = Layer(), train_step.lower(weights, inputs).compile()
     for _ in range(count):
@@ -141,7 +141,7 @@ def read_resident_nbytes():
 
 
 def make_and_drop(count):
-    """Of twenty functions one is called: to compile takes long."""
+    """Of twenty functions one is called: to compile lasts long."""
     weights, _ = make_inputs()
     for number in range(count):
 

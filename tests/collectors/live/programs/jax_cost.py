@@ -1,4 +1,4 @@
-"""What an iteration takes, and the memory after: jax_cost.py NAME ITERATIONS none|profiler. There is one name: jax.
+"""What an iteration needs, and the memory after: jax_cost.py NAME ITERATIONS none|profiler. There is one name: jax.
 
 An iteration is 100 steps of small computations.
 """

@@ -1,4 +1,4 @@
-"""Prints JAX's version, and the name of the XLA module of a function of each name: jax_names.py NAME…."""
+"""Prints JAX's version, and the name of the XLA module of a function of every name: jax_names.py NAME…."""
 
 import sys
 

@@ -192,7 +192,7 @@ def forks(count):
     plain(count)
     child = os.fork()
     if not child:
-        plain(count)  # nobody collects here
+        plain(count)  # no one collects here
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -230,7 +230,7 @@ def iterate(count):
 
 
 def short_threads(count):
-    """As `steps`, with a thread for each iteration."""
+    """As `steps`, with a thread for every iteration."""
     more = threading.Thread(target=sys.stdin.readline)
     more.start()
     while more.is_alive():
@@ -306,7 +306,7 @@ def native_switched(count):
 
 
 def native_loading(count):
-    """The loader's lock is held while another thread begins operators in functions that are new."""
+    """The loader's lock is kept while another thread begins operators in functions that are new."""
     os.environ["NATIVE_RUN"] = hex(ctypes.cast(SOURCE.native_nested, ctypes.c_void_p).value)
     ctypes.CDLL(os.environ["NATIVE_LIBRARIES"])
     native(count - 1)

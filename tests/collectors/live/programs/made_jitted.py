@@ -135,7 +135,7 @@ def forks(count):
     plain(count)
     child = os.fork()
     if not child:
-        plain(count)  # nobody collects here
+        plain(count)  # no one collects here
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -165,7 +165,7 @@ def resident_nbytes():
 
 
 def dropped(count):
-    """Objects that are made and dropped take nothing."""
+    """Objects that are made and dropped use nothing."""
     before = 0
     for number in range(50 * count):
         make(b"jit_%d" % (number % 100))

@@ -15,7 +15,7 @@ def train(times: int) -> None:
 
 
 def train_on(told) -> None:
-    """Train until told, then a known number of times."""
+    """Train until told, then a recognized number of times."""
     until_s = time.monotonic() + LIFE_S
     while not told.is_set() and time.monotonic() < until_s:
         train(1)

@@ -1,8 +1,7 @@
 """Uses torch's own profilers in many ways, and prints what each saw: counts, and every error and warning.
 
-Under the hook it says where it has come to outside of them, and waits for a line: the library comes back on a thread of
-its own.
-"""
+Under the hook it states where it has come to outside of them, and waits for a line: the library comes back on its own
+thread."""
 
 import ctypes
 import os

@@ -1,10 +1,10 @@
-"""Trains two models in turn, each with an optimizer of its own, until its standard input has a line: sampled.py KIND.
+"""Trains two models in turn, each with its own optimizer, until its standard input has a line: sampled.py KIND.
 
-With `late`, the second optimizer goes on alone after that. With `backward`, each parameter has an optimizer of its own,
+With `late`, the second optimizer goes on alone after that. With `backward`, each parameter has its own optimizer,
 which steps in the backward pass. With `after`, an operator runs for 70 s after the last step. It prints how many
 iterations there were.
 
-The library is told that a call of PyTorch's takes 10 ms: more than any budget, also where the machine is busy with
+The library is told that a call of PyTorch's uses 10 ms: more than any budget, also where the machine is busy with
 something else and this program seldom has its turn.
 """
 

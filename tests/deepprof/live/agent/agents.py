@@ -1,4 +1,4 @@
-"""An agent as a process of its own, and a job that speaks to it: for tests."""
+"""An agent as its own process, and a job that speaks to it: for tests."""
 
 from __future__ import annotations
 

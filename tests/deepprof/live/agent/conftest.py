@@ -1,4 +1,4 @@
-"""An agent and a daemon for replayed jobs, which all tests of this folder share: they take seconds to start."""
+"""An agent and a daemon for replayed jobs, which all tests of this folder share: they need seconds to start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that only answers, in a thread: what it says is what the test wants, or raw bytes."""
+"""An agent that only answers, in a thread: what it states is what the test wants, or raw bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Reply = Callable[[], dict[str, object] | bytes]
 
 
 def answer(**fields: object) -> dict[str, object]:
-    """What an agent says that is well and has nothing to do."""
+    """What an agent states that is well and has nothing to do."""
     well = {"schema": "deepprof.agent/1", "pid": 1, "began_unix_ns": 1, "socket": "/s", "to": "unix:/d"}
     return {**well, "connected": True, "problem": None, "spool": {"nbytes": 0, "limit_nbytes": 1 << 30}, **fields}
 

@@ -44,7 +44,7 @@ def loads(root: Path, *paths: str) -> None:
 
 
 def around(tree: FileTree, said: Mapping[str, object] | NotAnsweredError = ABSENT, **more: object) -> DoctorMachine:
-    """What surrounds a machine whose agent says `said`; the library is one that can be loaded, or is made up."""
+    """What surrounds a machine whose agent states `said`; the library is one that can be loaded, or is made up."""
 
     def ask(_: Path) -> AgentStatus:
         if isinstance(said, NotAnsweredError):

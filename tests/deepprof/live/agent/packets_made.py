@@ -84,7 +84,7 @@ def kernels(starts: list[int] | np.ndarray, length: int = 1000, *, name: int | n
 
 
 def counts(**made: int) -> list[int]:
-    """Records of each kind, as heads and ticks tell them."""
+    """Records of every kind, as heads and ticks show them."""
     assert made.keys() <= set(RECORD_KINDS)
     return [made.get(kind, 0) for kind in RECORD_KINDS]
 
@@ -94,7 +94,7 @@ def head(first: int, count: int, reason: int, made: dict[str, int] | None = None
 
 
 def events(first: int, rows: np.ndarray, reason: int = Reason.NONE, **made: int) -> bytes:
-    """Events from `first` on; `made` are the records before them, by kind, as far as the process tells."""
+    """Events from `first` on; `made` are the records before them, by kind, as far as the process shows."""
     assert rows.dtype == EVENT
     return head(first, len(rows), reason, made) + rows.tobytes()
 

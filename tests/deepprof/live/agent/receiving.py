@@ -1,4 +1,4 @@
-"""A rank that keeps what it is given, and holds whoever gives it to the promises made."""
+"""A rank that keeps what it is given, and contains whoever gives it to the promises made."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Opening(list[FakeRank]):
 
 
 class TurningClock:
-    """Time that passes when somebody sleeps, or when it is told to."""
+    """Time that passes when someone sleeps, or when it is instructed to."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -91,7 +91,7 @@ def running_node() -> Iterator[Node]:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What the device of a rank kept and dropped, and how long it took to give all of it."""
+    """What the device of a rank kept and dropped, and how long it needed to give all of it."""
 
     kept: int
     dropped: int
@@ -102,7 +102,7 @@ class Played:
 
 
 def find_files(traces: Path) -> list[Path]:
-    """Return the files of the manifest in `traces`, and of that in `more_traces` beside it, where they are."""
+    """Return the files of the manifest in `traces`, and of that in `more_traces` next to it, where they are."""
     manifests = [folder / "manifest.csv" for folder in (traces, traces.with_name("more_traces"))]
     lists = [(path.parent, path.read_text().splitlines()) for path in manifests if path.is_file()]
     return [folder / row["file"] for folder, lines in lists for row in csv.DictReader(lines)]
@@ -158,7 +158,7 @@ def playing(
 
 
 def start(built: Built, agent: AgentProcess, job: Job, speed: str) -> list[subprocess.Popen[str]]:
-    """Start the ranks of a job; at full speed several lie on one clock, as those of one machine do."""
+    """Start the ranks of a job; at full speed several are on one clock, as those of one machine do."""
     together = speed == "full" and len(job.recordings) > 1
     begin = [str(time.monotonic_ns() - job.span_ns)] if together else []
     return [start_rank(built, agent, job.name, each, speed, *begin) for each in job.recordings]
@@ -208,7 +208,7 @@ def has_arrived(agent: AgentProcess, job: Job) -> bool:
 
 
 def forget(node: Node, job: Job) -> None:
-    """Have the daemon do no more for a job that has ended: it would analyse it once more, in a process of its own."""
+    """Have the daemon do no more for a job that has ended: it would analyse it once more, in its own process."""
 
     def is_forgotten() -> bool:
         try:

@@ -17,7 +17,7 @@ from tests.collectors.rpd_database import call, op
 from .receiving import FakeRank, Opening, TurningClock
 
 SECOND = 10**9
-BOOT_NS, UNIX_NS = 500 * SECOND, 1_700_000_000 * SECOND  # now, as the played clocks say
+BOOT_NS, UNIX_NS = 500 * SECOND, 1_700_000_000 * SECOND  # now, as the played clocks state
 STRINGS = ("", "gemm", "relu", "KernelExecution", "hipLaunchKernel", "UserMarker", "iteration 1", "CopyHostToDevice")
 EMPTY, GEMM, RELU, KERNEL, LAUNCH, MARKER, ITERATION, COPY = range(1, 9)
 

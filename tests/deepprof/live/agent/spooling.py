@@ -1,4 +1,4 @@
-"""Messages for tests of the spool, small and told apart by their numbers."""
+"""Messages for tests of the spool, small and distinguished by their numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def hello(**changes: object) -> Hello:
 
 
 def batch(count: int, names: Iterable[str] = (), first_name: int = 0, nbytes: int = 40) -> Batch:
-    """Return a batch; the spool does not look at its tables."""
+    """Return a batch; the spool does not examine its tables."""
     table = Table(kind="TABLE_KIND_DEVICE_EVENTS", arrow=bytes([count % 251]) * nbytes)
     return Batch(names=names, first_name=first_name, complete_until_ns=count, tables=[table])
 

@@ -1,9 +1,8 @@
 """A program that is called as `deepprof agent` is, and only answers: `PROGRAM agent --socket PATH ... --until-idle`.
 
-ANSWER in its environment is what it says beside the usual (JSON), the file SOCKET.answer what it says from when it is
-there; FAIL is a line with which it ends, and with HANGS it never listens.
-It ends when SOCKET.stop appears, or when the folder of its socket is gone.
-"""
+ANSWER in its environment is what it states next to the usual (JSON), the file SOCKET.answer what it states from when it
+is there; FAIL is a line with which it ends, and with HANGS it never listens. It ends when SOCKET.stop appears, or when
+the folder of its socket is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The books of a process: every record that it has made is in one place, by kind, and what nobody knows is said."""
+"""The books of a process: every record that it has made is in one place, by kind, and what no one has is stated."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Rank:
 
 
 def arrived(count: int, **kinds: int) -> Rank:
-    """A rank of which the daemon has `count` numbers, and says that it kept these."""
+    """A rank of which the daemon has `count` numbers, and states that it kept these."""
     told = pb.Account(kinds=[pb.KindAccount(kind=kind, accepted=number) for kind, number in kinds.items()])
     return Rank(count, uplink=Numbers(told, count), intake=Numbers(next=count))
 
@@ -128,7 +128,7 @@ def test_what_the_agent_leaves_out_is_told_by_kind() -> None:
 
 
 def test_a_device_beyond_all_numbers_is_not_another_device() -> None:
-    """CUPTI says 2**31 - 1 of a graph that starts on the host; cut to 16 bits it would be device 65535."""
+    """CUPTI states 2**31 - 1 of a graph that starts on the host; cut to 16 bits it would be device 65535."""
     decoder, rank = make()
     rows = mixed({"graph": 3})
     rows["device"] = [2**31 - 1, 2**16, 2**16 - 1]
@@ -144,7 +144,7 @@ def test_records_that_are_here_or_on_their_way_wait() -> None:
     found = describe(decoder.account, rank, ended=False)
     assert (found.kept, found.waiting, found.uncounted, found.missing) == ({"kernel": 4}, 5, 0, {})
     say(decoder, (Kind.END, made.end(9)))
-    rank.intake.next = rank.durable = 9  # the daemon has them, and has not looked at them
+    rank.intake.next = rank.durable = 9  # the daemon has them, and has not examined them
     found = describe(decoder.account, rank)
     assert (found.waiting, found.uncounted, found.missing) == (5, 5, {})
 
@@ -305,7 +305,7 @@ stretches = st.tuples(kinds, kinds, st.sampled_from(list(Reason)), st.sampled_fr
 @settings(deadline=None, max_examples=examples(100))
 @given(st.lists(stretches, max_size=12))
 def test_kinds_add_up_over_any_stretches(steps: list[tuple]) -> None:
-    """What was made = what the rank was given + what is missing, of each kind, whatever was lost, late or unsound."""
+    """What was made = what the rank was given + what is missing, of every kind, whatever was lost, late or unsound."""
     decoder, rank = make()
     truth: Counter[str] = Counter()
     now_ns = NOW

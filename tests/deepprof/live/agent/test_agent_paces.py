@@ -1,4 +1,4 @@
-"""A job that obeys the agent's levels, on a clock of its own that runs faster than ours: windows, and what is told."""
+"""A job that obeys the agent's levels, on its own clock that runs faster than ours: windows, and what is told."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PERIOD_NS = 40 * 10_000 + 200_000  # of an iteration, as `iterations` makes them
 
 @dataclass
 class Obedient:
-    """A job that collects while it is told to; collecting costs `cost_ratio` of a core while it is on."""
+    """A job that collects while it is instructed to; collecting costs `cost_ratio` of a core while it is on."""
 
     agent: AgentProcess
     cost_ratio: float
@@ -53,7 +53,7 @@ class Obedient:
             self.obey()
 
     def obey(self) -> None:
-        """Hear what the agent has said of the ticks so far: its answer to a question comes behind it."""
+        """Hear what the agent has stated of the ticks so far: its answer to a question comes behind it."""
         self.job.write(Kind.ASK, b"")
         while (said := self.job.read())[0] != Kind.ANSWER:
             assert said[0] == Kind.LEVEL
@@ -119,7 +119,7 @@ def test_a_collector_that_is_far_too_dear_is_off_and_tried_again(folder: Path) -
 
 
 def test_a_full_spool_makes_windows_and_then_nothing(folder: Path) -> None:
-    address = f"unix:{folder}/d/s"  # nobody is there yet
+    address = f"unix:{folder}/d/s"  # no one is there yet
     with running_agent(folder, address, "--spool-limit", "200KiB") as agent:
         obedient = Obedient(agent, cost_ratio=0.0)
         obedient.live(250)

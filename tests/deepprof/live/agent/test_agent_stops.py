@@ -1,4 +1,4 @@
-"""Agents that are told to stop while a job sends, that end by themselves, and that cannot begin."""
+"""Agents that are instructed to stop while a job sends, that end by themselves, and that cannot begin."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_stop_while_a_job_sends_loses_nothing_that_was_taken(folder: Path) -> No
             job.tick(now)
             agent.wait(lambda answer: answer.processes[0].records == job.next, "it has come")
             taken = job.next
-            agent.process.terminate()  # most of the last second is held for its turn
+            agent.process.terminate()  # most of the last second is kept for its turn
             job.socket.close()
             agent.process.wait(DEADLINE_S)
             assert agent.process.returncode == 0

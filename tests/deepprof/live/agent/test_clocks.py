@@ -68,6 +68,6 @@ def test_times_stay_in_order_whatever_the_clocks_do(steps: list[tuple[int, int]]
         times = np.sort(np.array(data.draw(st.lists(st.integers(local - passed, local), min_size=2, max_size=8))))
         mapped = clock.to_unix(times)
         assert (np.diff(mapped) >= 0).all()
-        assert clock.one(local) >= given_last  # what was promised at the tick before holds
+        assert clock.one(local) >= given_last  # what was promised at the tick before contains
         given_last = clock.one(local)
         assert abs(clock.one(clock.to_local(given_last)) - given_last) <= 2

@@ -30,7 +30,7 @@ def folder() -> Iterator[Path]:
 
 
 class ContextJob(Job):
-    """A job that tells its contexts, and what each did and launched, a window at a time."""
+    """A job that shows its contexts, and what each did and launched, a window at a time."""
 
     def begin(self) -> None:
         self.name(*NAMES)
@@ -48,12 +48,12 @@ class ContextJob(Job):
 
 
 def killed_once(agent: AgentProcess, job: ContextJob) -> None:
-    """Kill the agent when all that came is on disk, and go on with another one."""
+    """Kill the agent when all that arrived is on disk, and go on with another one."""
     wait_for(lambda: agent.ask().processes[0].records == job.next, "they have come")
     agent.kill()
     agent.start()
     job.reconnect()
-    job.write(Kind.CONTEXTS, made.contexts(TREE))  # again on each connection, as names
+    job.write(Kind.CONTEXTS, made.contexts(TREE))  # again on every connection, as names
 
 
 @pytest.mark.parametrize("kills", [False, True])

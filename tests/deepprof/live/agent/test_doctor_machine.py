@@ -1,4 +1,4 @@
-"""What the doctor says of machines: made-up ones, and this one."""
+"""What the doctor states of machines: made-up ones, and this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of processes that give no records, each made up for one reason."""
+"""What the doctor states of processes that give no records, each made up for one reason."""
 
 from __future__ import annotations
 

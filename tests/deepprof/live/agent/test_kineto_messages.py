@@ -1,4 +1,4 @@
-"""Datagrams as Kineto writes them, and as nobody should."""
+"""Datagrams as Kineto writes them, and as no one should."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ ME = os.getpid()
 
 
 class Played:
-    """A process at the source's socket: asks, and writes what it is told to."""
+    """A process at the source's socket: asks, and writes what it is instructed to."""
 
     def __init__(self, folder: str, name: str = "client") -> None:
         self.endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -63,7 +63,7 @@ class Played:
 
 
 def write_trace(path: Path, first_us: int, events: int = 3) -> None:
-    """A window as Kineto writes it: so many kernels 10 µs apart."""
+    """A window as Kineto writes it: this many kernels 10 µs apart."""
     rows = [
         {"ph": "X", "cat": "kernel", "name": f"k{at % 3}", "pid": 0, "tid": 7, "ts": first_us + 10 * at, "dur": 5}
         | {"args": {"device": 0, "stream": 7, "correlation": at + 1}}
@@ -195,7 +195,7 @@ def test_a_process_that_still_works_on_a_window_is_waited_for():
             config = await at.played.ask()
             (process,) = at.source.processes
             at.clock.now = process.window.end_s + 1
-            assert await at.played.ask() == {}  # what it said before it began may be heard late
+            assert await at.played.ask() == {}  # what it stated before it began may be heard late
             assert await at.played.ask(ready=False) == {}
             later_s = at.clock.now + 5 * DROPPED_S
             await until(lambda: at.clock.now > later_s)

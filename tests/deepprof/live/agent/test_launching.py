@@ -125,7 +125,7 @@ def test_one_that_another_run_is_starting(path):
     holder = AgentSupervisor(path)
     with holder.only_starter(0):
         assert AgentSupervisor(path).find(0.1) is None
-        holder.restart()  # as somebody does it already
+        holder.restart()  # as someone does it already
     assert holder.pid is None
 
 

@@ -1,4 +1,4 @@
-"""Processes that come, go, come back, become other programs, and stand in each other's place."""
+"""Processes that come, go, come back, become other programs, and are in each other's place."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_program_that_took_the_process_over_ends_the_former_also_where_that_is
     members = SessionMembers(Place().open, lives=lambda _: True)
     former = join(members, number=1)
     later = join(members, number=2)
-    assert members.ended == []  # its connection may have more to say
+    assert members.ended == []  # its connection may have more to state
     members.leave(former, 0.0)
     assert (members.ended, list(members.present.values())) == ([former], [later])
     members.leave(later, 0.0)

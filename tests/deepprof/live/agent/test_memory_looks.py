@@ -25,9 +25,9 @@ def examining() -> Iterator[Node]:
 
 
 def looks(begin_ns: int, first: int, step: int, peak: int, scatter: int = 0) -> np.ndarray:
-    """Two looks in each iteration at what grows by `step`, each iteration's `peak` told with the second.
+    """Two looks in every iteration at what grows by `step`, each iteration's `peak` told with the second.
 
-    What is in use varies beside that by `scatter`, as where batches differ.
+    What is in use varies next to that by `scatter`, as where batches differ.
     """
     rows = np.zeros(3 * ITERATIONS, MEMORY_CHANGE)
     starts = begin_ns + np.arange(ITERATIONS) * ITERATION_NS

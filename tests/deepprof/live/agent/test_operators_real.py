@@ -32,7 +32,7 @@ COLUMNS = ("start_ns", "end_ns", "kernels", "events", "operation_ns", "interval_
 
 
 def windows(trace: Trace, window_ms: int, kernels: OperatorKernels) -> Iterator[OperatorSplit]:
-    """Give a trace's host rows as they would come, a window every so many milliseconds."""
+    """Give a trace's host rows as they would come, a window every this many milliseconds."""
     tables, names = (trace.host_events, trace.annotations), trace.names.to_list()
     first, last = (min(int(rows["start_ns"][0]) for rows in tables if rows.height), int(tables[0]["start_ns"][-1]))
     for begin in range(first, last + 1, window_ms * 1_000_000):

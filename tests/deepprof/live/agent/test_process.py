@@ -133,7 +133,7 @@ def test_what_stands_in_the_buffer_of_a_collective_that_waits_is_not_late() -> N
 
 def test_a_collector_that_says_what_is_complete_is_waited_for() -> None:
     process, rank = make()
-    for number in range(14):  # a kernel that was launched after 100 s runs on, and others end beside it
+    for number in range(14):  # a kernel that was launched after 100 s runs on, and others end next to it
         now = (100 + number) * SECOND
         say(process, (Kind.EVENTS, made.events(number, made.kernels([now - 1000]))))
         say(process, (Kind.TICK, made.tick(now, events_until_ns=100 * SECOND)))
@@ -148,7 +148,7 @@ def test_what_is_held_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     process, rank = make()
     now = 100 * SECOND
     say(process, (Kind.TICK, made.tick(now)))
-    for number in range(100):  # all within what is held back: nothing of it is ripe by its time
+    for number in range(100):  # all within what is kept back: nothing of it is ripe by its time
         say(process, (Kind.EVENTS, made.events(number * 20, made.kernels(now + 20 * number + np.arange(20), 1))))
         assert process.waiting <= 120
     process.end()
@@ -239,7 +239,7 @@ def test_an_open_range_holds_its_start_back() -> None:
     say(process, (Kind.TICK, made.tick(4 * SECOND, device=False, open_since_ns=2 * SECOND)))
     assert [rows.height for rows in rank.rows] == [1]
     say(process, (Kind.TICK, made.tick(20 * SECOND, device=False, open_since_ns=2 * SECOND)))
-    assert [rows.height for rows in rank.rows] == [1, 1]  # one that never closes holds nothing back for ever
+    assert [rows.height for rows in rank.rows] == [1, 1]  # one that never closes contains nothing back for ever
 
 
 def test_clock_set_ahead_is_a_gap() -> None:

@@ -35,7 +35,7 @@ def begin(**more: object) -> tuple[ProcessDecoder, Listener]:
 
 
 def sums_of(rank: Listener) -> pl.DataFrame:
-    """All sums that a rank has, with the name of each context; every batch is a tree of its own."""
+    """All sums that a rank has, with the name of every context; every batch is its own tree."""
     found = []
     for tables in rank.contexts:
         assert find_fault(tables["context_nodes"], tables["context_sums"]) == ""
@@ -232,7 +232,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_each_event_joins_its_launch_once_in_any_order(steps: list[tuple[str, int, int]]) -> None:
-    """Against the sum of all events by the launch that came: each correlation is launched once here."""
+    """Against the sum of all events by the launch that arrived: each correlation is launched once here."""
     times, contexts, lengths, taken = ContextDeviceTimes(), dict[int, int](), Counter[int](), Counter[int]()
     seen = Counter[int]()
     for what, correlation, number in steps:

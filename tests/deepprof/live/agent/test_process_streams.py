@@ -29,7 +29,7 @@ class Store(Listener):
     dropped: int = 0
     ends: int = 0
     process: ProcessDecoder | None = None
-    left_out: int = 0  # by that process, as far as `source_next` knows of it
+    left_out: int = 0  # by that process, as far as `source_next` has of it
 
     def reach(self, source_next: int) -> None:
         if self.process is not None and source_next >= self.source_next:
@@ -56,7 +56,7 @@ class Store(Listener):
 
 @dataclass
 class Job:
-    """A process with two clocks of its own, whose agent may be another one after each packet."""
+    """A process with two its own clocks, whose agent may be another one after each packet."""
 
     stand_in: bool
     rank: Store = field(default_factory=Store)
@@ -149,7 +149,7 @@ def test_every_record_is_accounted_for_once(stand_in: bool, steps: list[tuple]) 
     say(job.process, (Kind.END, made.end(job.next)))
     seen = job.rank.seen()
     assert len(seen) == len(set(seen))
-    if job.process.rank is None:  # what a killed agent held is known to be missing once somebody speaks of the rank
+    if job.process.rank is None:  # what a killed agent held is known to be missing once someone speaks of the rank
         assert job.rank.ends == 0
         return
     assert len(seen) + job.rank.lost + job.rank.dropped + job.killed == job.next

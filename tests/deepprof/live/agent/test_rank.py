@@ -26,7 +26,7 @@ ME = CollectorRun(job="demo", collector="cupti-a", rank=0)
 
 
 class NoUplink:
-    """Nobody carries the spool."""
+    """No one carries the spool."""
 
     def wake(self) -> None:
         pass
@@ -45,7 +45,7 @@ def kernels(starts: list[int], names: list[int]) -> pl.DataFrame:
 
 
 def listen(spool: Spool) -> dict[str, int]:
-    """Check all messages as the daemon does; returns the records that came and those said to be lost."""
+    """Check all messages as the daemon does; returns the records that arrived and those stated to be lost."""
     following, promised, known = 0, -(2**63), 0
     counts = {"came": 0, "lost": 0}
     for message in spool.read():

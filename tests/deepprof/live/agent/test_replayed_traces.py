@@ -1,7 +1,7 @@
 """Every real trace with kernels, replayed as the GPU job that it was: all views have the iterations of the file.
 
-A GPU job gives its device events alone, so what is expected is what the analysis says of those: the file's host side is
-left out, and events are as CUPTI tells them. `python -m benchmarks.replaying` shows what whole files add to that.
+A GPU job gives its device events alone, so what is expected is what the analysis states of those: the file's host side
+is left out, and events are as CUPTI shows them. `python -m benchmarks.replaying` shows what whole files add to that.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_while_they_run(traces: Path, node: Node, tmp_path: Path) -> None:
 
 
 def read_some(traces: Path, folders: set[str], mark: str, scratch: Path) -> list[Job]:
-    """Return the jobs of some folders under names of their own."""
+    """Return the jobs of some folders under their own names."""
     paths = [path for path in find_files(traces) if path.parent.name in folders]
     assert {path.parent.name for path in paths} == folders
     return [replace(job, name=f"{job.name}.{mark}") for path in paths if (job := read_file(path, scratch))]
@@ -128,7 +128,7 @@ def in_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def count(iterations: pl.DataFrame) -> Counts:
-    """Return how many iterations each device of each rank has."""
+    """Return how many iterations each device of every rank has."""
     found = iterations.group_by("rank", "device").len()
     return {(rank, device): number for rank, device, number in found.iter_rows()}
 

@@ -1,4 +1,4 @@
-"""Ranks on their way: who may have a place, and what becomes of those that nobody comes back for."""
+"""Ranks on their way: who may have a place, and what becomes of those that no one comes back for."""
 
 from __future__ import annotations
 

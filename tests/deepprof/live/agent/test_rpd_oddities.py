@@ -1,4 +1,4 @@
-"""RPD files that are replaced, damaged, of others, or over; and clocks that only the file knows."""
+"""RPD files that are replaced, damaged, of others, or over; and clocks that only the file has."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def empty_copy(whole: Path, path: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def fill(path: Path, rows: dict[str, list[tuple[Any, ...]]], since: float, until: float) -> None:
-    """Write a share of the rows of each table."""
+    """Write a share of the rows of every table."""
     with sqlite3.connect(path) as connection:
         for table, those in rows.items():
             part = those[int(since * len(those)) : len(those) if until == 1 else int(until * len(those))]

@@ -79,7 +79,7 @@ def test_all_is_acknowledged_by_a_daemon_that_does_not_say_what_it_kept():
 
 
 def test_the_hint_names_the_daemon_that_has_the_records():
-    """Not the one that was asked for, where an agent was there already and sends elsewhere."""
+    """Not the one that was requested, where an agent was there already and sends elsewhere."""
     elsewhere = FinishedCommand("demo", "[::1]:7", usual="[::1]:7")
     assert summarize(processes=[process()], finished=elsewhere)[0].endswith("; deepprof watch unix:/d --job demo")
     unasked = FinishedCommand("demo", usual="unix:/run/usual")
@@ -105,7 +105,7 @@ def test_something_waits():
 
 
 def test_lost_records_are_neither_acknowledged_nor_waiting():
-    """A process has numbered its lost records too, and the gap that stands for them waits as they would."""
+    """A process has numbered its lost records too, and the gap that represents them waits as they would."""
     full = {"records": 1000, "next": 1000, "lost": 999}
     assert "1,000 records made, 1 acknowledged by unix:/d, 999 lost" in summarize(processes=[process(**full)])[0]
     waits = "1,000 records made, 0 acknowledged by unix:/d, 1 wait on disk (they are on their way), 999 lost"

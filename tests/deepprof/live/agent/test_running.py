@@ -42,7 +42,7 @@ except CannotRunError as error:
     print(error, file=sys.stderr)
     sys.exit(error.status)
 """
-# What a shell does with a job: a group of its own in the foreground, continued when it stops.
+# What a shell does with a job: its own group in the foreground, continued when it stops.
 SHELL = """
 import os, signal, subprocess, sys
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)
@@ -225,7 +225,7 @@ def read_until(terminal, wanted):
         if select.select([terminal], [], [], 1)[0]:
             try:
                 got += os.read(terminal, 4096)
-            except OSError:  # nobody has it open any more
+            except OSError:  # no one has it open any more
                 break
     return got
 
@@ -312,7 +312,7 @@ def test_who_is_meant(monkeypatch):
     assert is_for_us(info(code=-6, pid=6), child)  # tgkill
     assert not is_for_us(info(code=0x80, pid=0), child)  # the terminal's
     assert not is_for_us(info(pid=child), child)
-    assert not is_for_us(info(pid=5), child)  # it tells the command by itself
+    assert not is_for_us(info(pid=5), child)  # it shows the command by itself
 
 
 def test_other_reasons_are_said_with_the_systems_words():

@@ -1,4 +1,4 @@
-"""A run's seat: the connection by which an agent knows that it is needed, and how long it stays without one."""
+"""A run's seat: the connection by which an agent has that it is needed, and how long it stays without one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_who_sits_is_seated_until_the_other_end_goes(tmp_path):
         one, two = socket.socketpair()
         with one, two:
             assert is_held(one)
-            assert is_held(one)  # looking takes nothing
+            assert is_held(one)  # looking uses nothing
             two.send(b"x")
             assert is_held(one)
             one.recv(1)
@@ -134,7 +134,7 @@ def test_with_spools_and_without_a_daemon_it_gives_up_later(agent, hand, monkeyp
 
 
 def test_a_run_takes_a_seat_at_an_agent_that_another_has_started_again(tmp_path, monkeypatch):
-    """Its own is gone, somebody listens: it sits down there, and starts nothing."""
+    """Its own is gone, someone listens: it sits down there, and starts nothing."""
     monkeypatch.setattr(launching, "GLANCE_S", PATIENCE_S)
     path, now = tmp_path / "s", [100.0]
     supervisor = AgentSupervisor(path, clock=lambda: now[0])

@@ -33,7 +33,7 @@ def fill(root: Path, *, end: bool = False) -> list[bytes]:
 
 
 def check(root: Path, before: list[bytes]) -> tuple[Spool, bool]:
-    """Assert that all that is read is from before or stands for it, without holes; returns whether a gap does."""
+    """Assert that all that is read is from before or represents it, without holes; returns whether a gap does."""
     spool = Spool.open(root, hello(), segment_nbytes=SMALL)
     known, expected, names, gaps = set(before), spool.first, spool.names_first, 0
     for message in spool.read():

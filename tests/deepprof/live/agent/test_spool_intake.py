@@ -1,4 +1,4 @@
-"""What does not fit is counted, said once, and its names arrive all the same."""
+"""What does not fit is counted, stated once, and its names arrive all the same."""
 
 from __future__ import annotations
 

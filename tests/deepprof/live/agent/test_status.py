@@ -1,4 +1,4 @@
-"""Whatever the agent says of a collector, the daemon takes it."""
+"""Whatever the agent states of a collector, the daemon takes it."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def agent(daemon: Daemon) -> Iterator[AgentProcess]:
 
 
 def environment() -> dict[str, str]:
-    """Return what programs run with: nobody is left behind because the machine is busy, neither first nor last."""
+    """Return what programs run with: no one is left behind because the machine is busy, neither first nor last."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("DEEPPROF_")}
     return env | UNHURRIED
 
@@ -54,7 +54,7 @@ def run(agent: AgentProcess, job: str, *command: str) -> subprocess.CompletedPro
 
 
 def watched(daemon: Daemon, job: str) -> dict[int, int]:
-    """Return the iterations of each rank as `deepprof watch` shows them."""
+    """Return the iterations of every rank as `deepprof watch` shows them."""
     command = [sys.executable, "-m", "deepprof", "watch", daemon.address, "--once", "--format", "json", "--job", job]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     [found] = json.loads(done.stdout)["jobs"]
@@ -62,19 +62,19 @@ def watched(daemon: Daemon, job: str) -> dict[int, int]:
 
 
 def look(daemon: Daemon, job: str) -> list[RankState]:
-    """Return the ranks of a job without the cost of a command, which is for what is looked at until it is right."""
+    """Return the ranks of a job without the cost of a command, which is for what is examined until it is right."""
     with open_client(daemon) as client:
         return list(client.ranks(job))
 
 
 def is_settled(daemon: Daemon, job: str) -> bool:
-    """Say whether all records of each rank were analysed as a whole; until then the number is what was seen so far."""
+    """Say whether all records of every rank were analysed as a whole; until then the number is what was seen so far."""
     ranks = look(daemon, job)
     return bool(ranks) and all(rank.settled for rank in ranks)
 
 
 def counted(daemon: Daemon, job: str) -> dict[int, int]:
-    """Return the iterations of each rank as a client gets them."""
+    """Return the iterations of every rank as a client gets them."""
     return {rank.rank: sum(device.iterations for device in rank.devices) for rank in look(daemon, job)}
 
 

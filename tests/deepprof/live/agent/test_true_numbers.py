@@ -45,11 +45,10 @@ COPIES = (*range(len(COPY_KINDS)), NO_COPY)
 
 @dataclass(frozen=True)
 class Scenario:
-    """A job of `job.c`, or of `training.c`: its words, and what is known of its end.
+    """A job of `job.c`, or of `training.c`: its words, and the data on its end.
 
-    `enough`: it runs until so many records have come, and is told to end. `untold`: how many records it lost nobody
-    can know, and a notice of this code says that there were some. `processes` have records.
-    """
+    `enough`: it runs until this many records have come, and is instructed to end. `untold`: how many records it lost no
+    one can know, and a notice of this code states that there were some. `processes` have records."""
 
     name: str
     words: tuple[object, ...]
@@ -90,7 +89,7 @@ SCENARIOS = [
     *(Scenario(name, (60,), program="training") for name in ("eager", "graphs", "devices", "workers", "checkpoints")),
     Scenario("waiting", (60,), program="training"),
     Scenario("profiled", (60,), program="training"),
-    Scenario(  # that the other one is still there nothing tells: it is left alone for six of the longest pauses
+    Scenario(  # that the other one is still there nothing shows: it is left alone for six of the longest pauses
         "unannounced", (60,), {"DEEPPROF_RETRY_MS": 20, "JOB_LEFT_ALONE_MS": 6 * 20}, program="training", untold=10
     ),
     Scenario("signalled", (200,), program="training", untold=CUT, exit=-signal.SIGTERM),
@@ -140,7 +139,7 @@ def count_records(agent: AgentProcess, job: str) -> int:
 
 
 def wait_settled(agent: AgentProcess, job: str, processes: int) -> AgentStatus:
-    """Return the agent's answer once so many processes of the job have ended, and nothing of them waits."""
+    """Return the agent's answer once this many processes of the job have ended, and nothing of them waits."""
 
     def look() -> AgentStatus | None:
         answer = ask(agent.socket, DEADLINE_S)
@@ -191,7 +190,7 @@ def test_what_the_device_makes_is_kept_or_missing_by_name(
     assert books.kept is not None
     unknown = sum(kinds.get("unknown", 0) for kinds in books.missing.values())
     unaccounted = 0
-    for kind in ACTIVITIES:  # of ranges, which the library makes itself, the device knows nothing
+    for kind in ACTIVITIES:  # of ranges, which the library makes itself, the device has nothing
         known = books.kept.get(kind, 0) + sum(kinds.get(kind, 0) for kinds in books.missing.values())
         assert known <= emitted.kinds[kind]
         unaccounted += emitted.kinds[kind] - known
@@ -199,14 +198,14 @@ def test_what_the_device_makes_is_kept_or_missing_by_name(
         codes = {notice.code for each in select(answer, job, ()) for notice in each.notices}
         assert scenario.untold in codes or not books.made
         assert unknown <= unaccounted + emitted.dropped
-    else:  # what is of no known kind, and nothing else, is what the driver had lost before anybody had read it
+    else:  # what is of no recognized kind, and nothing else, is what the driver had lost before anybody had read it
         assert unaccounted + emitted.dropped == unknown
     check_daemon(daemon, answer, job, books)
     wait_for(lambda: is_forgotten(daemon, job), f"the daemon lets go of {job}")
 
 
 def is_forgotten(daemon: Daemon, job: str) -> bool:
-    """Have the daemon do no more for a job: it would examine it as a whole, in a process of its own."""
+    """Have the daemon do no more for a job: it would examine it as a whole, in its own process."""
     with open_client(daemon) as client, suppress(DaemonError):  # a stream may still be open
         if any(each.job == job for each in client.jobs()):
             client.forget(job)
@@ -215,7 +214,7 @@ def is_forgotten(daemon: Daemon, job: str) -> bool:
 
 
 def check_daemon(daemon: Daemon, answer: AgentStatus, job: str, books: RecordAccount) -> None:
-    """The daemon's own answer and its metrics come to say what the agent says, of the ranks that it still shows."""
+    """The daemon's own answer and its metrics come to state what the agent states, of the ranks that it still shows."""
     numbers = [each.rank for each in select(answer, job, ()) if each.rank is not None]
     if not numbers or len(set(numbers)) < len(numbers):  # of two processes that were one rank it shows the latter
         return
@@ -226,7 +225,7 @@ def check_daemon(daemon: Daemon, answer: AgentStatus, job: str, books: RecordAcc
 
 
 def ask_daemon(daemon: Daemon, job: str) -> tuple[Counter[str], Counter[str]]:
-    """Return what the daemon has kept of a job, by kind, and what it knows to be missing, by reason."""
+    """Return what the daemon has kept of a job, by kind, and what it has to be missing, by reason."""
     with open_client(daemon) as client:
         ranks = client.ranks(job)
     kept = Counter[str]()
@@ -310,7 +309,7 @@ def test_records_that_the_daemon_refuses_are_never_called_kept(tmp_path: Path) -
 
 
 def test_what_an_agent_that_is_killed_had_in_hand_is_missing_by_kind(daemon: Daemon, tmp_path: Path) -> None:
-    """The next one has never seen those records: how many there were the job knows, and which are kept the daemon."""
+    """The next one has never seen those records: how many there were the job has, and which are kept the daemon."""
     own = AgentProcess(daemon.folder / "own", daemon.address)
     own.folder.mkdir()
     truth = tmp_path / "truth"

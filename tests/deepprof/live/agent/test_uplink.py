@@ -67,7 +67,7 @@ def intake(tmp_path: Path) -> SpoolIntake:
 
 
 def fill(intake: SpoolIntake, batches: int = 20, size: int = 50) -> None:
-    """Append batches, each with a name of its own."""
+    """Append batches, each with its own name."""
     for _ in range(batches):
         name = intake.names_count
         assert intake.put(kernels(intake.next, size, [f"n{name}"], name), size)
@@ -377,7 +377,7 @@ def test_much_is_sent_in_little_memory(daemon: FakeDaemon, endpoint: Endpoint, i
     rounds=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=4),
 )
 def test_agents_come_and_go_and_connections_too(breaks: list[tuple[int, bool]], rounds: list[tuple[int, int]]) -> None:
-    """Each round is an agent that finds the spool, appends so many batches, sends some, and is gone."""
+    """Each round is an agent that finds the spool, appends this many batches, sends some, and is gone."""
     daemon = FakeDaemon()
     daemon.scripts = [Script(after=after, taken=taken) for after, taken in breaks]
     with short_folder() as folder, listen(daemon, folder) as address:

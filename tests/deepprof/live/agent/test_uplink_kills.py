@@ -51,7 +51,7 @@ def fill(intake: SpoolIntake, batches: int) -> None:
 
 
 def find_rank(client: Client) -> RankState | None:
-    """Return the rank, None where the daemon knows nothing of it."""
+    """Return the rank, None where the daemon has nothing of it."""
     return client.ranks(JOB)[0] if client.jobs() else None
 
 

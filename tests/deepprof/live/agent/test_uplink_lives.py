@@ -20,7 +20,7 @@ __all__ = ["daemon", "endpoint", "folder", "intake"]
 
 
 def test_a_rank_may_rest_for_days(daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake) -> None:
-    """Promises leave no mark in the numbers: what a window or a spool holds must not grow with them."""
+    """Promises leave no mark in the numbers: what a window or a spool contains must not grow with them."""
     fill(intake, 1)
     for second in range(5000):
         assert intake.put(Batch(complete_until_ns=second), 0)

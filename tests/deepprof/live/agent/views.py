@@ -1,4 +1,4 @@
-"""What a daemon shows of a job, in each of its views: the iterations of each rank's devices, or the whole report."""
+"""What a daemon shows of a job, in each of its views: the iterations of every rank's devices, or the whole report."""
 
 from __future__ import annotations
 

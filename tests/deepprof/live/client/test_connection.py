@@ -222,7 +222,7 @@ def test_an_address_that_cannot_be_meant():
 
 @pytest.mark.parametrize("module", ["grpc", "google.protobuf"])
 def test_without_grpc_the_line_that_installs_it_is_told(module):
-    """In a process of its own, in which the library cannot be found."""
+    """In its own process, in which the library cannot be found."""
     code = f"""
 import importlib.util, sys
 find = importlib.util.find_spec

@@ -56,7 +56,7 @@ def batch(first, count, names=(), first_name=0):
 
 
 def send(endpoint, *, batches=10, size=50, policy=POLICY, clock=None, notice=None):
-    """Send so many batches; returns what was sent."""
+    """Send this many batches; returns what was sent."""
 
     async def run():
         async with asyncio.timeout(DEADLINE_S):

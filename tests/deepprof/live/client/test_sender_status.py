@@ -1,4 +1,4 @@
-"""What the sender says of its collector: the latest counts, on every connection, and nothing waits for it."""
+"""What the sender states of its collector: the latest counts, on every connection, and nothing waits for it."""
 
 from __future__ import annotations
 

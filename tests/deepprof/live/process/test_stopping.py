@@ -33,7 +33,7 @@ asyncio.run(serve())
 
 
 def fill_pipe(loop: asyncio.AbstractEventLoop) -> None:
-    """Wake the loop up, as other threads do, until its pipe holds no more; it is not read before we wait."""
+    """Wake the loop up, as other threads do, until its pipe contains no more; it is not read before we wait."""
     with suppress(BlockingIOError):
         while True:
             loop._csock.send(b"\0" * 4096)  # type: ignore[attr-defined]

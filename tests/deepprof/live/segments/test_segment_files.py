@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Iterator[int]:
 
 
 def fill(file: int, *payloads: bytes, frames: FrameFormat = FRAMES) -> list[int]:
-    """Write a frame of each payload; returns their offsets and that behind the last."""
+    """Write a frame of every payload; returns their offsets and that behind the last."""
     writer, offsets = SegmentWriter(file), [HEAD_NBYTES]
     for number, payload in enumerate(payloads):
         header = frames.pack(FrameHeader(1, (number, 5), len(payload)), payload, SALT, offsets[-1])

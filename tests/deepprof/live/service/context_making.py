@@ -1,4 +1,4 @@
-"""Sums of calling contexts by hand, and from random trees: what they come to is added up beside."""
+"""Sums of calling contexts by hand, and from random trees: what they come to is added up next to."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def totals_of(tables: Iterable[pl.DataFrame]) -> Totals:
 
 
 def paths_of(tree: pl.DataFrame) -> dict[int, tuple[str, ...]]:
-    """Return the names on the path to each context; callers come first, which is asserted."""
+    """Return the names on the path to every context; callers come first, which is asserted."""
     assert tree.schema == TREE or tree.columns == list(TREE)[:5]
     found: dict[int, tuple[str, ...]] = {0: ()}
     for context, parent, name in tree.select("context", "parent", "name").iter_rows():

@@ -1,4 +1,4 @@
-"""A daemon as a process of its own, for tests: started, asked, stopped, killed."""
+"""A daemon as its own process, for tests: started, asked, stopped, killed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Daemon:
             return error.code, error.read().decode()
 
     def wait_ready(self) -> Daemon:
-        """Wait until it takes records."""
+        """Wait until it needs records."""
 
         def ready() -> bool:
             assert self.process.poll() is None, f"the daemon ended with {self.process.returncode}: {self.log[-5:]}"
@@ -96,7 +96,7 @@ def launch(
     before: Sequence[str] = (),
     program: Sequence[str] = ("-m", "deepprof"),
 ) -> Daemon:
-    """Start a daemon whose store and socket are in `folder`, which may have one already; `before` stands before it.
+    """Start a daemon whose store and socket are in `folder`, which may have one already; `before` is before it.
 
     `program` is what Python is given to be `deepprof`.
     """
@@ -124,7 +124,7 @@ def follow(daemon: Daemon) -> None:
 
 @contextmanager
 def running(*args: str, settings: Sequence[str] = ()) -> Iterator[Daemon]:
-    """Give a daemon that is ready, in a folder of its own; a socket's path must be short."""
+    """Give a daemon that is ready, in its own folder; a socket's path must be short."""
     folder = Path(tempfile.mkdtemp(prefix="dp-"))
     daemon = launch(folder, *args, *(word for setting in settings for word in ("--set", setting)))
     try:

@@ -1,4 +1,4 @@
-"""A daemon's engine without threads and doors: every step of it is taken when a test says so."""
+"""A daemon's engine without threads and doors: every step of it is taken when a test states so."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEGMENT_NBYTES = 96 << 10
 
 @dataclass
 class FakeClock:
-    """A clock that stands until it is moved."""
+    """A clock that is until it is moved."""
 
     now_ns: int = 10**18
 
@@ -62,7 +62,7 @@ class Steps:
         self.engine._loop, self.engine.ready = self.loop, True
 
     def crash(self) -> None:
-        """Leave everything as it lies, and start again."""
+        """Leave everything as it is, and start again."""
         self.abandon()
         self.open()
 
@@ -150,5 +150,5 @@ class Steps:
 
 
 def hello(job: str, collector: str = "one", rank: int = 0) -> Hello:
-    """Return what a collector says first."""
+    """Return what a collector states first."""
     return Hello(job=job, rank=rank, collector=collector, clock=CLOCK_SESSION)

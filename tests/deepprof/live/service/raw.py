@@ -1,4 +1,4 @@
-"""A client that says whatever a test wants it to say, in whatever order."""
+"""A client that states whatever a test wants it to state, in whatever order."""
 
 from __future__ import annotations
 

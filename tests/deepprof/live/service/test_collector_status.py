@@ -1,4 +1,4 @@
-"""What a collector says of itself, from the sender to everybody who asks the daemon."""
+"""What a collector states of itself, from the sender to everybody who asks the daemon."""
 
 from __future__ import annotations
 

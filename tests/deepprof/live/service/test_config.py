@@ -30,7 +30,7 @@ from deepprof.live.wire.limits import WireLimits
 
 ROOT = Path(__file__).resolve().parents[4]
 
-# A value of each key that is not its default and goes with the defaults of the others.
+# A value of every key that is not its default and goes with the defaults of the others.
 OTHERS = {
     "insecure": "true",
     "listen.addresses": "127.0.0.1:7600, unix:/tmp/a.sock",

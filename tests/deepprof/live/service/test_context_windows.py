@@ -87,7 +87,7 @@ def test_amounts_stay_at_their_limit() -> None:
 
 
 def test_the_first_word_on_a_context_holds() -> None:
-    """Two ranks, or a sender that lies, may give one hash two places: it stays a tree."""
+    """Two ranks, or a sender that is, may give one hash two places: it stays a tree."""
     tree = tree_of((-1, 0, 1), {2: (1, 1, 1, 1)})
     other = tree.with_columns(parent=pl.Series([0, 0, 0], dtype=pl.UInt64), name=pl.lit("other"))
     merged, _ = merge_trees([tree, other])
@@ -152,7 +152,7 @@ def test_an_answer_is_bounded_by_the_contexts_that_came_first() -> None:
 
 
 def test_an_answer_is_bounded_where_windows_are_years_apart() -> None:
-    """A sender may say any time: no length of windows puts them together."""
+    """A sender may state any time: no length of windows puts them together."""
     merged = MergedWindows(most_nodes=100, most_rows=40)
     chain = tree_of(tuple(range(-1, 8)), {8: (1, 1, 1, 1)})
     for year in range(20):
@@ -164,7 +164,7 @@ def test_an_answer_is_bounded_where_windows_are_years_apart() -> None:
 
 
 def test_many_windows_of_contexts_of_their_own_are_folded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It took a tree of all contexts for each window: minutes, for as many as one answer spans."""
+    """It took a tree of all contexts for every window: minutes, for as many as one answer spans."""
     folds, find = list[int](), module._find_kept
 
     def count(nodes: pl.DataFrame, most: int) -> npt.NDArray[np.int64]:

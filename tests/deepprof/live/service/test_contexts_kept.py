@@ -48,7 +48,7 @@ CHANCE = random.Random(11)
 NODES = made_tree([-1, *(CHANCE.randrange(max(0, number - 9), number) for number in range(1, 400))])
 CONTEXTS = NODES["context"].to_list()
 NAMES = [f"name {number}" for number in range(NODES.height)]
-START = 1_800_000_000 * SECOND  # where a `ManualClock` stands
+START = 1_800_000_000 * SECOND  # where a `ManualClock` is
 ALWAYS = (-(2**62), 2**62)
 
 
@@ -114,7 +114,7 @@ def stored(parts: Inside) -> tuple[int, int]:
     ids=["short", "day"],
 )
 def test_a_day_is_kept_exactly_in_bounded_memory(tmp_path: Path, hours: int, every_s: int, minutes: int) -> None:
-    """`minutes`: for so many hours they are kept."""
+    """`minutes`: for this many hours they are kept."""
 
     async def run() -> None:
         async with inside(tmp_path, {"history.merge_contexts_after": f"{minutes}h"}, ManualClock()) as parts:

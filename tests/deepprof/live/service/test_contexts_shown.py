@@ -51,7 +51,7 @@ class Shown:
 
 
 def did(second: int) -> dict[int, tuple[int, int]]:
-    """Return what contexts did in a second: a log that takes more and more."""
+    """Return what contexts did in a second: a log that uses more and more."""
     log_ns = SECOND // 10 + second * SECOND // 10 // (60 * MINUTES) * 3
     return {STEP: (5, SECOND // 2), MM: (20, SECOND // 4), LOG: (5, log_ns), STACK: (5, log_ns * 9 // 10)}
 
@@ -84,7 +84,7 @@ def run_job(agent: AgentProcess, shown: Shown) -> None:
 
 
 def has_arrived(agent: AgentProcess, job: Job) -> bool:
-    """Return whether all is durable; the last window is sent when the clock says that no kernel of it may come."""
+    """Return whether all is durable; the last window is sent when the clock states that no kernel of it may come."""
     job.tick()
     return sum(each.durable for each in agent.ask().processes) >= job.next
 

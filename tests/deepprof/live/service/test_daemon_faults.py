@@ -1,4 +1,4 @@
-"""Clients that lie, vanish or do not listen: the daemon takes none of it amiss, and every record is accounted for."""
+"""Clients that are, vanish or do not listen: the daemon uses none of it amiss, and every record is accounted for."""
 
 from __future__ import annotations
 

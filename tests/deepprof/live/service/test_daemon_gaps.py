@@ -1,4 +1,4 @@
-"""What collectors say that they lost: iterations do not reach over it, and it is counted once."""
+"""What collectors state that they lost: iterations do not reach over it, and it is counted once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 at any moment loses nothing that was acknowledged: many kills later the daemon knows what a calm one does."""
+"""kill -9 at any moment loses nothing that was acknowledged: many kills later the daemon has what a calm one does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def trace() -> deepprof.Trace:
 
 
 class Client(threading.Thread):
-    """Sends batches, a few at a time between two kills, and the end when it is told to."""
+    """Sends batches, a few at a time between two kills, and the end when it is instructed to."""
 
     def __init__(self, daemon: Daemon, trace: deepprof.Trace, repeat: int) -> None:
         super().__init__(daemon=True)
@@ -72,7 +72,7 @@ def folder() -> Iterator[Path]:
 
 
 def undisturbed(disturbed: Client) -> tuple[pl.DataFrame, Account]:
-    """Return the iterations and the account of a daemon that nobody kills, of the same sending."""
+    """Return the iterations and the account of a daemon that no one kills, of the same sending."""
     with running() as daemon, open_client(daemon) as client:
         sender = Client(daemon, disturbed.trace, disturbed.repeat)
         sender.allowed.release(len(sender.batches))

@@ -62,12 +62,12 @@ def in_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def tables(analysis: deepprof.Analysis) -> list[SimpleNamespace]:
-    """Return Table III of each loop."""
+    """Return Table III of every loop."""
     return [SimpleNamespace(**row) for row in analysis.metrics.iter_rows(named=True)]
 
 
 def figures(found: Any) -> tuple[Any, ...]:
-    """Return what both the daemon and the offline analysis say of a loop."""
+    """Return what both the daemon and the offline analysis state of a loop."""
     names = ("rank", "device", "avg_interval_ns", "max_interval_ns", "avg_overlap_ratio", "avg_operation_ns")
     return tuple(getattr(found, name) for name in (*names, "median_iteration_ns"))
 

@@ -10,7 +10,7 @@ from benchmarks.serving import load, write_store
 from benchmarks.serving import running as benchmarked
 
 MILLION, CEILING_MIB = 1_001_500, 400
-# Millions and the drift from one half to the other: 8 bytes a record, of which one takes 25 or more, and 4 in the long.
+# Millions and the drift from one half to the other: 8 bytes a record, of which one uses 25 or more, and 4 in the long.
 SOAKS = [(5, 16), pytest.param(26, 48, marks=pytest.mark.slow)]
 
 

@@ -43,7 +43,7 @@ def recording() -> tuple[Batch, ...]:
 
 @dataclass(frozen=True)
 class Message:
-    """A message that was sent, and the numbers that it takes."""
+    """A message that was sent, and the numbers that it needs."""
 
     kind: str
     first: int
@@ -57,7 +57,7 @@ class Message:
 
 @dataclass
 class Sent:
-    """A session as its collector knows it: what is in the journal or on its way there, how much was acknowledged."""
+    """A session as its collector has it: what is in the journal or on its way there, how much was acknowledged."""
 
     job: str
     collector: str
@@ -308,7 +308,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.steps.run(self.steps.engine.forget(job))
         assert refusal.value.code == ("FAILED_PRECONDITION" if self.sent[job] else "NOT_FOUND")
 
-    # -- what always holds --
+    # -- what always contains --
 
     @invariant()
     def every_record_is_in_one_count(self) -> None:

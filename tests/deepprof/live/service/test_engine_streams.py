@@ -106,7 +106,7 @@ def test_a_collector_whose_end_is_durable_is_in_nobodys_way(steps: Steps, batche
     steps.settle()
     other = steps.attach(hello(JOB, "another"))
     assert (stream.rank.ended, other.rank.ended) == (True, False)
-    assert not stream.is_open()  # nor does it wait for an account that nobody makes any more
+    assert not stream.is_open()  # nor does it wait for an account that no one makes any more
     steps.detach(stream)
     assert steps.find(JOB) is other.rank
     assert steps.find(JOB).connection is not None

@@ -1,4 +1,4 @@
-"""Files that may be open: the daemon takes as many as it can get, and connections take none that the rest needs."""
+"""Files that may be open: the daemon takes as many as it can get, and connections use none that the rest needs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_connections_leave_files_for_the_rest(
 
 @contextmanager
 def limited(soft: int, hard: int) -> Iterator[Daemon]:
-    """Give a daemon that is started with so many files."""
+    """Give a daemon that is started with this many files."""
     with tempfile.TemporaryDirectory(prefix="dp-") as folder:
         shell = f'ulimit -S -n {soft} && ulimit -H -n {hard} && exec "$0" "$@"'
         daemon = launch(Path(folder), before=("sh", "-c", shell))

@@ -160,7 +160,7 @@ def test_records_wait_for_earlier_ones_that_can_still_come(tmp_path, trace) -> N
                 await settle(rank)
                 await follower.read()
                 if number == 2:
-                    assert len(follower.starts) == 120  # of 180 that came
+                    assert len(follower.starts) == 120  # of 180 that arrived
             await end(daemon, rank, trace)
             await follower.read()
         assert follower.starts == trace.device_events["start_ns"].to_list()
@@ -228,7 +228,7 @@ def test_all_that_is_left_may_have_gone_too(tmp_path, trace, monkeypatch) -> Non
     run(tmp_path, body)
 
 
-@pytest.mark.parametrize("first", [3, 5])  # right after what is known, and later
+@pytest.mark.parametrize("first", [3, 5])  # right after what is available, and later
 def test_damaged_messages_are_named(tmp_path, trace, first) -> None:
     async def body(daemon: Inside) -> None:
         rank = await daemon.attach(trace, "j", object())

@@ -1,4 +1,4 @@
-"""`fsck`: it finds what is wrong, says what is lost, and leaves a store that opens with all that was whole."""
+"""`fsck`: it finds what is wrong, states what is lost, and leaves a store that opens with all that was whole."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def damage_list(store: Path) -> list[str]:
 
 
 def mended(store: Path) -> list[str]:
-    """Return what the repair says, after checking that it says what the check says, and that it helps."""
+    """Return what the repair states, after checking that it states what the check states, and that it helps."""
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file() and is_content(path)}
     found = damage_list(store)
     assert before == {path: path.read_bytes() for path in before}  # a check changes nothing

@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_S
 
 @dataclass
 class Told:
-    """A rank with what an answer tells of it."""
+    """A rank with what an answer shows of it."""
 
     durable: int = 0
     ended: bool = False

@@ -1,4 +1,4 @@
-"""Who reads or watches a lot keeps nobody else from it, and costs the daemon a bounded part of its time."""
+"""Who reads or watches a lot keeps no one else from it, and costs the daemon a bounded part of its time."""
 
 from __future__ import annotations
 

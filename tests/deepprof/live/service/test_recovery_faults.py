@@ -1,4 +1,4 @@
-"""Stores that were damaged before a start: the daemon starts, says what is lost, and goes on with what is left."""
+"""Stores that were damaged before a start: the daemon starts, states what is lost, and goes on with what is left."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def flip(file: Path, offset: int) -> None:
 
 
 def frame_offsets(file: Path) -> list[int]:
-    """Return where the frames of a segment begin, found by their magic, which stands nowhere else here."""
+    """Return where the frames of a segment begin, found by their magic, which is nowhere else here."""
     from deepprof.live.service.journal.segments import MAGIC
 
     content, found, at = file.read_bytes(), [], 0
@@ -337,7 +337,7 @@ def test_recovery_holds_little_at_a_time(
 def test_a_history_with_flipped_bits_is_refused_or_read(
     seed: int, tmp_path: Path, trace: deepprof.Trace, batches: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Either the daemon says what to do, and that helps, or nothing that matters was hit."""
+    """Either the daemon states what to do, and that helps, or nothing that matters was hit."""
     from deepprof.live.service.folder import StoreError
 
     caplog.set_level(logging.CRITICAL)

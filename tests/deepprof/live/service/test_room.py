@@ -1,4 +1,4 @@
-"""Nobody is locked out by greetings that nothing follows, and the operator sees who was refused what."""
+"""No one is locked out by greetings that nothing follows, and the operator sees who was refused what."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
 
 
 def begin(steps: Steps, job: str, rank: int = 0, *, names: int = 1) -> IngestConnection:
-    """Open a stream that brings a batch of so many names; 0: nothing."""
+    """Open a stream that brings a batch of this many names; 0: nothing."""
     stream = steps.attach(hello(job, rank=rank))
     if names:
         steps.send(stream, SendRequest(batch=Batch(names=[f"kernel {n}" for n in range(names)])))
@@ -144,7 +144,7 @@ def test_streams_that_bring_nothing_give_way_to_a_new_one() -> None:
         busy = greet(stack, daemon, "busy")
         busy.say(batch=Batch(names=["kernel"]))
         wait_for(lambda: busy.hear().names == 1, "it is durable")
-        silent = stack.enter_context(RawStream(daemon))  # never says who it is
+        silent = stack.enter_context(RawStream(daemon))  # never states who it is
         wait_for(lambda: "deepprof_streams 3\n" in daemon.get("/metrics")[1], "it is there")
         first = greet(stack, daemon, "first")
         first.hear()

@@ -29,7 +29,7 @@ VARYING = (
 
 
 def blocks() -> list[tuple[str, str]]:
-    """Return the page's commands, with what it says they print."""
+    """Return the page's commands, with what it states they print."""
     found = re.findall(r"^```console\n\$ (.*?)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     return [(command, shown) for command, shown in found]
 

@@ -26,7 +26,7 @@ def daemon() -> Iterator[Daemon]:
 
 
 def check(daemon: Daemon, job: str, traces: list[Trace]) -> None:
-    """Send a job, and compare each view of what was settled with the analysis of each trace, on its own clock."""
+    """Send a job, and compare each view of what was settled with the analysis of every trace, on its own clock."""
     with open_client(daemon) as client:
         client.send(traces, job)
         wait_settled(client, job)

@@ -1,4 +1,4 @@
-"""Every sender is held to its share, by limits that name themselves and who holds what."""
+"""Every sender is kept to its share, by limits that name themselves and who contains what."""
 
 from __future__ import annotations
 

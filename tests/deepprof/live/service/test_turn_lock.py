@@ -1,4 +1,4 @@
-"""The lock is held by one at a time, in turn, and is lost with nobody who goes away."""
+"""The lock is kept by one at a time, in turn, and is lost with no one who goes away."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run_all(asks: list[tuple[str, str]], gone: set[int] = frozenset()) -> list[i
         async with lock.hold(*asks[number]):
             order.append(number)
             await asyncio.sleep(0)
-            assert order[-1] == number  # nobody came meanwhile
+            assert order[-1] == number  # no one came meanwhile
 
     async def main() -> list[int]:
         lock, order = FairLock(), list[int]()
@@ -36,7 +36,7 @@ def run_all(asks: list[tuple[str, str]], gone: set[int] = frozenset()) -> list[i
 
 
 def in_turn(asks: list[tuple[str, str]]) -> list[int]:
-    """Return the order by the definition: owners in turn, of an owner its jobs in turn, of a job as they came."""
+    """Return the order by the definition: owners in turn, of an owner its jobs in turn, of a job as they arrived."""
     owners: dict[str, dict[str, deque[int]]] = {}
     for number, (owner, job) in enumerate(asks):
         owners.setdefault(owner, {}).setdefault(job, deque()).append(number)

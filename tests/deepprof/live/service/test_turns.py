@@ -1,4 +1,4 @@
-"""Whose turn it is, held against what a page of paper would say: one line for each job, and who was served last."""
+"""Whose turn it is, held against what a page of paper would state: one line for every job, and who was served last."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEPS = st.lists(
 class Paper:
     """A round robin by the longest way: who came or was served longest ago, of those that may, comes first."""
 
-    items: list[tuple[str, str, int]] = field(default_factory=list)  # owner, job, number: as they came
+    items: list[tuple[str, str, int]] = field(default_factory=list)  # owner, job, number: as they arrived
     since: dict[tuple[str, ...], int] = field(default_factory=dict)  # since when an owner, or a job, waits for a turn
     now: int = 0
 

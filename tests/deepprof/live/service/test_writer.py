@@ -23,7 +23,7 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
 
 
 def break_journal(steps: Steps, number: int | None) -> None:
-    """Have the journal meet a bug with each frame of a rank; None: with every call."""
+    """Have the journal meet a bug with every frame of a rank; None: with every call."""
     append = steps.engine.journal.append
 
     def fail(frames: Sequence[JournalFrame]) -> list[object]:

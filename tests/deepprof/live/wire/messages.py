@@ -1,4 +1,4 @@
-"""Messages by hand: batches, and Arrow streams whose heads say something else than is there."""
+"""Messages by hand: batches, and Arrow streams whose heads state something else than is there."""
 
 from io import BytesIO
 
@@ -57,7 +57,7 @@ def lie(data, kind, place, layout, value, *, at=0):
 
 
 def field(number):
-    """Return what finds a number that stands in the head itself."""
+    """Return what finds a number that is in the head itself."""
     return lambda message: message.head.place(number)
 
 

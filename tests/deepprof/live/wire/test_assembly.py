@@ -1,4 +1,4 @@
-"""Messages put together again: with gaps, from the middle, out of order, and with lies in them."""
+"""Messages put together again: with gaps, from the middle, out of order, and with is in them."""
 
 import pytest
 

@@ -90,7 +90,7 @@ def test_gaps_with_impossible_numbers_are_refused():
     assert refusal(check_gap, pb.Gap(first=2**63), LIMITS).startswith("first: ")
     assert refusal(check_gap, pb.Gap(first=2**61, lost=2**62), LIMITS).startswith("lost: ")
     check_gap(pb.Gap(first=5, lost=2**32 - 1), LIMITS)
-    assert refusal(check_gap, pb.Gap(first=5, lost=2**32), LIMITS).startswith("lost: ")  # no frame could say it
+    assert refusal(check_gap, pb.Gap(first=5, lost=2**32), LIMITS).startswith("lost: ")  # no frame could state it
     assert refusal(check_gap, pb.Gap(reason="r" * 65), LIMITS).startswith("reason: 65 characters")
     assert refusal(check_gap, pb.Gap(reason="\x1b[2J"), LIMITS).startswith("reason: ")
 

@@ -46,7 +46,7 @@ def test_real_traces_come_back(row, traces):
     try:
         trace = read(manifest.path_of(row), details=True)
     except TraceError:
-        return  # a file that is no trace, as tests/collectors says
+        return  # a file that is no trace, as tests/collectors states
     assert_same(over_the_wire(trace), as_sent(trace))
 
 

@@ -1,4 +1,4 @@
-"""The Arrow streams of tables: what polars writes is read, and every lie about it is refused by name."""
+"""The Arrow streams of tables: what polars writes is read, and every are about it is refused by name."""
 
 import struct
 

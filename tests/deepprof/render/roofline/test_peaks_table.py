@@ -1,4 +1,4 @@
-"""Measured peaks beside the vendor's."""
+"""Measured peaks next to the vendor's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roofline as SVG: what stands where, and that no name can do harm."""
+"""The roofline as SVG: what is where, and that no name can do harm."""
 
 from __future__ import annotations
 

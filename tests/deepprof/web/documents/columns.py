@@ -1,4 +1,4 @@
-"""What holds of every document's columns."""
+"""What contains of every document's columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def again(document: msgspec.Struct) -> Any:
 
 
 def adds_up(parent: list[int], value: list[int], slack: float = 0.0) -> None:
-    """Check that what lies directly in a node takes no more than the node."""
+    """Check that what is directly in a node uses no more than the node."""
     inner = [0] * len(parent)
     for row, around in enumerate(parent):
         if around >= 0:

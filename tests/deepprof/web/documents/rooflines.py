@@ -32,7 +32,7 @@ UNKNOWN: Row = {"kernel": "custom", "calls": 1.0, "kernels": 1.0, "device_ns": 1
 
 
 def with_groups(analysis: Analysis, *rows: Row, peaks: DevicePeaks | None = PEAKS) -> Analysis:
-    """Return the analysis with these groups of calls in each loop."""
+    """Return the analysis with these groups of calls in every loop."""
     found = LoopRoofline(
         device="Made Up \u202e",
         peaks=peaks,

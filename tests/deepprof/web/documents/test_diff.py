@@ -32,7 +32,7 @@ HOSTILE = ("</script><script>alert(1)</script>", "a\0b\u202ec", "x" * 10_000)
 
 
 def compare_runs(longer: int = 0, copied: int = 1_000) -> Comparison:
-    """Compare jobs of kernels and copies, of which the second one's first kernel takes longer."""
+    """Compare jobs of kernels and copies, of which the second one's first kernel lasts longer."""
     return compare(run_of(0, 1_000), run_of(longer, copied))
 
 

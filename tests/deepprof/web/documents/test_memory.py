@@ -1,4 +1,4 @@
-"""Copies of iterations, and memory in use in stretches of equal length."""
+"""Copies of iterations, and memory in use in sections of equal length."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Use = list[tuple[int, int | None, int]]  # time, in use in all, size
 
 
 def trace_of(use: dict[int, Use], format: str = "kineto") -> Trace:
-    """Return a trace with the memory events of each device."""
+    """Return a trace with the memory events of every device."""
     rows: list[Row] = [
         {"time_ns": time, "process": 1, "thread": 1, "device": device, "nbytes": size, "allocated_nbytes": total}
         for device, events in use.items()

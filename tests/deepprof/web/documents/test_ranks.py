@@ -1,4 +1,4 @@
-"""Ranks beside each other: what each needed and how long it waited, in every iteration."""
+"""Ranks side by side: what each needed and how long it waited, in every iteration."""
 
 from __future__ import annotations
 

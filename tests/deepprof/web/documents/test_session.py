@@ -1,4 +1,4 @@
-"""What stands around all views."""
+"""What is around all views."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ Shape = tuple[int, ...]
 
 
 def spec(shape: Shape | tuple[Shape, str]) -> TensorSpec:
-    """Return a tensor; its type is float32 where it is not given beside the shape."""
+    """Return a tensor; its type is float32 where it is not given next to the shape."""
     if len(shape) == 2 and isinstance(shape[1], str):
         return TensorSpec(shape[0], shape[1])  # type: ignore[arg-type]
     return TensorSpec(shape, "float32")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Costs of whole models beside published ones: Tables 3 to 5 of PRoof, for exports with random weights."""
+"""Costs of whole models next to published ones: Tables 3 to 5 of PRoof, for exports with random weights."""
 
 from __future__ import annotations
 

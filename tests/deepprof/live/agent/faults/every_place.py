@@ -68,7 +68,7 @@ class Life:
         return self.folder / "spool"
 
     def run(self, course: Callable[[Life], None]) -> None:
-        """Run the agent, and `course` beside it, until both are over."""
+        """Run the agent, and `course` next to it, until both are over."""
         thread = threading.Thread(target=self.follow, args=(course,))
         thread.start()
         try:
@@ -107,7 +107,7 @@ class Life:
             self.stop()
 
     def wait(self, what: Callable[[], object]) -> bool:
-        """Return whether something happens before the agent ends; that it takes too long is a problem."""
+        """Return whether something happens before the agent ends; that it needs too long is a problem."""
         until_s = time.monotonic() + CALL_S
         while not self.has_ended:
             if what():
@@ -118,7 +118,7 @@ class Life:
         return False
 
     def answers(self) -> bool:
-        """Whether the agent says how it is."""
+        """Whether the agent states how it is."""
         try:
             return ask(self.socket, CALL_S) is not None
         except NotAnsweredError:
@@ -126,11 +126,11 @@ class Life:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the agent ends by itself; it may take a moment to say so."""
+        """Whether the agent ends by itself; it may take a moment to state so."""
         return self.over.wait(0.02) or bool(self.agent and self.agent.vitals.problem)
 
     def find(self, job: str) -> RankState | None:
-        """Return what the daemon knows of a job's one rank."""
+        """Return what the daemon has of a job's one rank."""
         with contextlib.suppress(DaemonError), contextlib.closing(connect(self.to, timeout_s=CALL_S)) as client:
             return client.ranks(job)[0]
         return None
@@ -150,7 +150,7 @@ class Life:
 
 
 def prepare(folder: Path) -> None:
-    """Have everything that is done now and then be done at once, and a report lie there."""
+    """Have everything that is done now and then be done at once, and a report are there."""
     agent_module.SWEEP_S = ranks.RETURNING_S = reports.LOOK_S = reports.RETRY_S = 0.05
     reports.ReportSource.__init__.__defaults__ = tuple(  # how long a report must not have changed
         0.05 if value == reports.SETTLE_S else value for value in reports.ReportSource.__init__.__defaults__ or ()
@@ -234,11 +234,11 @@ def course(life: Life, unlucky: Client, honest: Client) -> None:
     life.wait(lambda: [state for state in ask(life.socket, CALL_S).sources if state["files"] and not state["waiting"]])
     if not life.has_ended and not honest.course(life) and not life.has_ended:
         life.problems.append("an honest job was not served")
-    life.wait(lambda: life.agent is not None and life.agent.roster.is_idle)  # it knows, too, that all has arrived
+    life.wait(lambda: life.agent is not None and life.agent.roster.is_idle)  # it has, too, that all has arrived
 
 
 def left_in(spool: Path) -> dict[str, tuple[str, int]]:
-    """Return who sent each job and how many records an agent has left of it to the next one, or knows to be sent."""
+    """Return who sent each job and how many records an agent has left of it to the next one, or has to be sent."""
     spools = find_spools(spool, SpoolBudget())
     found = {spool.hello.job: (spool.hello.collector, spool.next) for spool in spools}
     for each in spools:
@@ -255,7 +255,7 @@ def check_kept(life: Life, clients: tuple[Client, ...], left: dict[str, tuple[st
         collector, count = left.get(client.name, ("", 0))
         if not count:
             life.problems += check_account(client, life.find(client.name))
-        elif life.wait(lambda: life.agent is not None and life.agent.roster.is_idle):  # nobody is replaced any more
+        elif life.wait(lambda: life.agent is not None and life.agent.roster.is_idle):  # no one is replaced any more
             sent = sum(rank.records for rank in life.agent.roster.sent if rank.job == client.name) if life.agent else 0
             found = life.find(client.name)
             if sent < count:
@@ -264,7 +264,7 @@ def check_kept(life: Life, clients: tuple[Client, ...], left: dict[str, tuple[st
 
 
 def check_account(client: Client, found: RankState | None, left: int = 0) -> Iterator[str]:
-    """Yield what is wrong with what a daemon has of a client, of which an agent had `left` so many records."""
+    """Yield what is wrong with what a daemon has of a client, of which an agent had `left` this many records."""
     if found is None:
         yield f"{client.name} has never arrived"
         return
@@ -299,7 +299,7 @@ def try_place(place: str, folder: Path, *, to: str) -> tuple[str, list[str]]:
 
 @contextlib.contextmanager
 def beside_a_daemon() -> Iterator[Callable[[str, Path], tuple[str, list[str]]]]:
-    """Give what tries a place, beside a daemon for all of them."""
+    """Give what tries a place, next to a daemon for all of them."""
     with running() as daemon:
         yield partial(try_place, to=daemon.address)
 

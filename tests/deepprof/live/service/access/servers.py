@@ -28,12 +28,12 @@ from tests.patience import PATIENCE_S
 
 WAIT_S = PATIENCE_S  # of a call
 
-# What grpc.aio's client says when a refusal comes while it writes: it loses the status that the server gave.
+# What grpc.aio's client states when a refusal comes while it writes: it loses the status that the server gave.
 LOST_ANSWER = "INTERNAL: Internal error from Core"
 
 
 class Query(query_pb2_grpc.QueryServicer):
-    """One method of each kind that Query has."""
+    """One method of every kind that Query has."""
 
     async def ListJobs(self, request: query_pb2.ListJobsRequest, context: Any) -> query_pb2.ListJobsResponse:
         return query_pb2.ListJobsResponse(next_page_token=request.page_token)
@@ -76,7 +76,7 @@ async def serving(config: Config) -> AsyncIterator[list[str]]:
 
 
 def configure(**flags: str) -> Config:
-    """Return a configuration; `__` stands for the dot in keys."""
+    """Return a configuration; `__` represents the dot in keys."""
     return load_config(None, {name.replace("__", "."): value for name, value in flags.items()}, {})
 
 

@@ -178,7 +178,7 @@ def test_a_changed_file_is_read_again_and_a_broken_one_is_not(tmp_path: Path, ca
 
 
 class Counted:
-    """A function that knows how often it was called."""
+    """A function that has how often it was called."""
 
     def __init__(self, function: Callable[[], tuple[Grant, ...]]) -> None:
         self.function, self.times = function, 0

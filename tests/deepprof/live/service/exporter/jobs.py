@@ -13,7 +13,7 @@ S = 1_000_000_000
 
 
 def make_device(iterations: int, *, device: int = 0, duration_ns: int = 120_000_000, **other: object) -> DeviceView:
-    """Return a device after so many iterations of one duration, a tenth of it an interval half full of copies."""
+    """Return a device after this many iterations of one duration, a tenth of it an interval half full of copies."""
     bucket = next(i for i, bound in enumerate((*BUCKETS_S, float("inf"))) if duration_ns / 1e9 <= bound)
     counts = [0] * (len(BUCKETS_S) + 1)
     counts[bucket] = iterations

@@ -58,7 +58,7 @@ def connect(exporter: Exporter, said: bytes = b"") -> socket.socket:
 
 
 def hear(client: socket.socket) -> bytes:
-    """Return all that is said until the connection closes, in whatever way."""
+    """Return all that is stated until the connection closes, in whatever way."""
     heard = b""
     with client, suppress(ConnectionError):
         while piece := client.recv(1 << 20):

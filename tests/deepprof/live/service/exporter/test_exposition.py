@@ -95,7 +95,7 @@ def test_a_rank_s_numbers_stand_where_they_belong(text: str) -> None:
 
 
 def test_utilisation_is_that_of_the_first_pattern_of_the_job() -> None:
-    # 2e12 FLOP at 1e13 FLOP/s take 0.2 s of the median of 0.5 s.
+    # 2e12 FLOP at 1e13 FLOP/s use 0.2 s of the median of 0.5 s.
     device = make_device(3, device=1, median_iteration_ns=500_000_000)
     ranks = [make_rank(job, 3, START_NS, device) for job in ("a", "b")]
     models = read_all(["a*=2e12/1e13", "a=9e12/1e13"])

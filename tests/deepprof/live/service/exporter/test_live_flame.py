@@ -1,4 +1,4 @@
-"""Flame graphs of running jobs on the daemon's page: their documents, and how they are looked at."""
+"""Flame graphs of running jobs on the daemon's page: their documents, and how they are examined."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rank(job: str, number: int = 0, *, sends: bool = True, seen_ns: int = START_
 
 
 class Sent:
-    """What ranks sent: more of it by the number of times that it was asked for."""
+    """What ranks sent: more of it by the number of times that it was requested."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int | None, int, int]] = []
@@ -119,7 +119,7 @@ def test_documents_are_served(exporter: Exporter) -> None:
 
 @pytest.fixture
 def seen(exporter: Exporter, browser: Browser) -> Iterator[Visit]:
-    """Open the daemon's page, and fail at the end where it said or did what it must not."""
+    """Open the daemon's page, and fail at the end where it stated or did what it must not."""
     visited = visit(browser, f"http://{exporter.address[0]}:{exporter.address[1]}/")
     visited.wait("live")
     yield visited

@@ -101,7 +101,7 @@ def test_each_job_has_the_documents_of_its_latest_examination(exporter: Exporter
 @pytest.mark.parametrize("before", ["/", "/static/", "/api/documents/", "/jobs/", "/jobs/a/api/documents/"])
 def test_hostile_keys_are_not_found_in_one_line(exporter: Exporter, before: str, key: str) -> None:
     status, text, _ = ask(exporter.address, f"{before}{key}")
-    if status == 308:  # a job of that name may exist; its page says that it does not
+    if status == 308:  # a job of that name may exist; its page states that it does not
         status, text, _ = ask(exporter.address, f"{before}{key}/")
     assert (status, text.count("\n"), text[-1]) == (404, 1, "\n")
     assert len(text) < 200

@@ -32,7 +32,7 @@ SUMS = sums_of((1, 3, 50, 0, 0), (2, 6, 40, 6, 9))
 
 
 class Sent:
-    """What ranks sent; notes what was asked for."""
+    """What ranks sent; notes what was requested."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int | None, int, int]] = []

@@ -1,6 +1,6 @@
-"""A daemon with an error at one place of its code, for every place: does it serve on, or end and say why?
+"""A daemon with an error at one place of its code, for every place: does it serve on, or end and state why?
 
-`python -m tests.deepprof.live.service.faults.every_place FOLDER SHARD SHARDS` prints a line of JSON for each place:
+`python -m tests.deepprof.live.service.faults.every_place FOLDER SHARD SHARDS` prints a line of JSON for every place:
 where, how it went (`served`, `ended`, `not passed`), and what is wrong with that, if anything is; `--list` lists them.
 """
 
@@ -88,7 +88,7 @@ class Life:
         return f"unix:{self.folder}/{LIVES.index(self)}"
 
     def run(self, course: Callable[[Life], None]) -> None:
-        """Run the daemon, and `course` beside it, until both are over."""
+        """Run the daemon, and `course` next to it, until both are over."""
         thread = threading.Thread(target=self.follow, args=(course,))
         thread.start()
         try:
@@ -131,7 +131,7 @@ class Life:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the daemon ends by itself; it may take a moment to say so."""
+        """Whether the daemon ends by itself; it may take a moment to state so."""
         return self.over.wait(0.05) or self.has_problem
 
     @property
@@ -140,7 +140,7 @@ class Life:
         return bool(self.engine and self.engine.vitals.problem)
 
     def check_alive(self) -> None:
-        """Note where a daemon that goes on does not say that it lives; of two questions one may meet the error."""
+        """Note where a daemon that goes on does not state that it lives; of two questions one may meet the error."""
         said = [] if self.has_ended else [ask_page(self, "/healthz") for _ in range(2)]
         if said and not any(answer.startswith(b"HTTP/1.1 200") for answer in said) and not self.has_ended:
             self.problems.append(f"/healthz: {said}")
@@ -259,7 +259,7 @@ def hold_miner(life: Life, over: threading.Event) -> None:
 
 
 def hold_turn(life: Life, find: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the engine's `find`, which holds up who attaches the job `open` until somebody waits to be the next."""
+    """Return the engine's `find`, which contains up who attaches the job `open` until someone waits to be the next."""
 
     async def found(hello: Any, owner: str) -> Any:
         while hello.job == "open" and not PLAN.passed[NO_TURN] and not PLAN.over and not life.has_problem:
@@ -299,7 +299,7 @@ def ask(life: Life, client: Client) -> None:
     of_contexts = ("/debug/pprof/contexts", "/api/documents/flame/first/0/down")
     own = ("/metrics", "/readyz", "/healthz", "/nothing", "", "/api/documents/live", "/api/events")
     for page in (*own, *of_job, *of_contexts):
-        if not life.has_ended:  # its exporter may still listen, with nobody behind it
+        if not life.has_ended:  # its exporter may still listen, with no one behind it
             ask_page(life, page)
 
 
@@ -381,7 +381,7 @@ def check_kept(life: Life, before: Life) -> None:
 
 
 def count_kept(client: Client, job: str, wanted: int) -> int:
-    """Return how many records the daemon has mined, or knows to be lost, once it has come to `wanted`."""
+    """Return how many records the daemon has mined, or has to be lost, once it has come to `wanted`."""
 
     def count() -> int:
         account = client.ranks(job)[0].account

@@ -1,8 +1,8 @@
-"""Errors put into code where nobody expects one: at every await, and in what threads and the event loop are to run.
+"""Errors put into code where no one expects one: at every await, and in what threads and the event loop are to run.
 
 `install` has the modules of packages compiled with a question before each of those places, "shall this fail now?", so
 that the list of places is read off the code and a new one is in it by itself. Nothing imported before takes part. A
-place is named by its module, its function and what stands there.
+place is named by its module, its function and what is there.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 __all__ = ["PLAN", "InjectedError", "Plan", "install"]
 
 ASK = "__shall_fail__"
-SHOWN = 60  # letters of what stands at a place
+SHOWN = 60  # letters of what is at a place
 HANDS_OVER = {"guard", "call_soon", "call_soon_threadsafe", "call_later", "call_at", "add_done_callback", "add_reader"}
 
 
 class InjectedError(Exception):
-    """What nobody foresaw."""
+    """What no one foresaw."""
 
 
 @dataclass
@@ -117,7 +117,7 @@ class Places(ast.NodeTransformer):
 
 
 def find_called(tree: ast.Module) -> set[str]:
-    """Return the functions that a thread or an event loop is to call on its own, by how that is said."""
+    """Return the functions that a thread or an event loop is to call on its own, by how that is stated."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     given = [arg for call in calls if call.func.attr in HANDS_OVER for arg in call.args]  # type: ignore[attr-defined]
     return {arg.attr for arg in given if isinstance(arg, ast.Attribute)}

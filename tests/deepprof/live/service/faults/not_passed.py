@@ -1,4 +1,4 @@
-"""Places that the course of `every_place` does not come to, each with the reason, which says who looks there instead.
+"""Places that the course of `every_place` does not come to, each with the reason, which states who looks there instead.
 
 The list is checked in both directions: a place that is passed must not be in it, one that is not passed must.
 """

@@ -1,4 +1,4 @@
-"""The tests' side of `trying`: runs a shard as a process, and holds what it says against what is expected."""
+"""The tests' side of `trying`: runs a shard as a process, and contains what it states against what is expected."""
 
 from __future__ import annotations
 

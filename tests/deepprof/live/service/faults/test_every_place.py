@@ -1,8 +1,7 @@
 """An error at every place of the daemon where one can come from: no call, rank or chore takes the others along unheard.
 
-Either the daemon goes on, says that it lives and serves an honest sender, or it ends and says why; and one that starts
-on the same store has everything that was acknowledged, once.
-"""
+Either the daemon goes on, states that it lives and serves an honest sender, or it ends and states why; and one that
+starts on the same store has everything that was acknowledged, once."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ def test_places_that_are_not_passed_are_places() -> None:
 
 
 def test_the_places_are_those_of_the_code() -> None:
-    """One of each kind: awaits, loops and functions of threads, and what the event loop is given to call."""
+    """One of every kind: awaits, loops and functions of threads, and what the event loop is given to call."""
     assert {
         "service.ingest:IngestConnection.read: self.context.read()",
         "service.ingest:_read_hello: asyncio.timeout(HELLO_S)",

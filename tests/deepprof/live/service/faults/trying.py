@@ -1,4 +1,4 @@
-"""Tries places one after the other, each in a process of its own, and prints a line of JSON for each."""
+"""Tries places one after the other, each in its own process, and prints a line of JSON for each."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["NOT_PASSED", "StuckError", "main"]
 
 DEADLINE_S = 3 * PATIENCE_S  # for a place: only what hangs takes it
 NOT_PASSED = "not passed"
-TRIES = 5  # for a place that the course comes to nearly always: how threads take turns is not the course's to say
-NOT_REACHED = 3  # exit status of a child that has tried a place in vain, and has nothing else to tell
+TRIES = 5  # for a place that the course comes to nearly always: how threads take turns is not the course's to state
+NOT_REACHED = 3  # exit status of a child that has tried a place in vain, and has nothing else to show
 
 Try = Callable[[str, Path], tuple[str, list[str]]]
 """Runs the course with an error at a place ("": at none) in a folder, and returns how it went and what is wrong."""
@@ -57,7 +57,7 @@ def find_passed(attempt: Try, folder: Path) -> Sequence[str]:
 
 
 def apart(attempt: Try, place: str, folder: Path) -> bool:
-    """Try a place in a process of its own, as a daemon has one; return whether there was something to tell of it."""
+    """Try a place in its own process, as a daemon has one; return whether there was something to show of it."""
     child = os.fork()  # before gRPC or polars have begun anything
     if not child:
         os._exit(report(attempt, place, folder))  # whatever still runs
@@ -69,7 +69,7 @@ def apart(attempt: Try, place: str, folder: Path) -> bool:
 
 
 def report(attempt: Try, place: str, folder: Path) -> int:
-    """Try a place, and say how it went, whatever happens; not that it was not reached, and nothing was wrong."""
+    """Try a place, and state how it went, whatever happens; not that it was not reached, and nothing was wrong."""
     faulthandler.dump_traceback_later(DEADLINE_S, exit=True)  # to stderr: where it hangs
     try:
         folder.mkdir()

@@ -89,7 +89,7 @@ class Machine(RuleBasedStateMachine):
         self.history.retain(age, 1 << 40, self.clock.now)
         left = {number for job in JOBS for _, number in read_all(self.history, job, limit=1000)}
         for session in list(self.jobs):
-            if self.is_closed(session):  # nobody is shown a former run's iterations
+            if self.is_closed(session):  # no one is shown a former run's iterations
                 continue
             kept = [pair for pair in self.rows[session] if pair[0] in left]
             assert all(pair in kept for pair in self.rows[session] if pair[1] >= self.clock.now - age)

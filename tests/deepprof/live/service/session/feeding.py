@@ -48,7 +48,7 @@ def feed(
     *,
     ends: bool = True,
 ) -> Outcome:
-    """Give batches to a session, have it advance where `advances` says so, and end."""
+    """Give batches to a session, have it advance where `advances` states so, and end."""
     outcome = Outcome()
     for number, batch in enumerate(batches):
         session.take(batch)
@@ -85,7 +85,7 @@ def cut_at(trace: Trace, bounds: Iterable[int]) -> list[CheckedRecords]:
 
 
 def device_rows(**columns: Any) -> pl.DataFrame:
-    """Return device events of device 0 from the columns that matter; kernels unless said otherwise."""
+    """Return device events of device 0 from the columns that matter; kernels unless stated otherwise."""
     count = len(columns["start_ns"])
     given: dict[str, Any] = {"device": 0, "context": 0, "stream": 7, "activity": "kernel"} | columns
     series = [

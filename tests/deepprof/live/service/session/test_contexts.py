@@ -1,4 +1,4 @@
-"""A session's minutes of calling contexts: exact however they are cut and saved, bounded, and given out once."""
+"""A session's minutes of calling contexts: exact however they are cut and saved, bounded, and emitted once."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_minute_waits_for_what_is_late_and_no_longer() -> None:
         (START, 3),
         (START + MINUTE_NS, 1),
     ]
-    session.take(late[2])  # of a minute that was given out: again, on its own
+    session.take(late[2])  # of a minute that was emitted: again, on its own
     assert [(w.start_ns, w.tree["count"].sum()) for w in session.advance().contexts] == [(START, 4)]
     session.take(late[3])
     session.take(late[4])  # more than an hour late

@@ -16,7 +16,7 @@ TEMPLATE = np.random.default_rng(3).permutation(PERIOD)
 
 
 def job(iterations: int, pause: int = 10_000) -> Trace:
-    """Iterations with a pause after each, without which nothing tells them from layers."""
+    """Iterations with a pause after each, without which nothing shows them from layers."""
     return make_trace(pl.concat(play(TEMPLATE, at=i * (40_000 + pause)) for i in range(iterations)), PERIOD)
 
 
@@ -43,7 +43,7 @@ def test_no_iteration_reaches_over_a_gap(at: int) -> None:
     if before.height:
         assert before["interval_ns"][-1] is None
         assert before["iteration_ns"][-1] is None
-    assert (before.height > 0) == (at > 8 * PERIOD)  # what came before a gap is mined when it comes
+    assert (before.height > 0) == (at > 8 * PERIOD)  # what arrived before a gap is mined when it comes
     assert rows.filter("complete").height >= (4000 - at) // PERIOD - 2
     (view,) = session.devices
     assert view.iterations == rows.height

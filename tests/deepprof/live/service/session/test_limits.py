@@ -1,4 +1,4 @@
-"""Whatever a client sends, a session holds no more than its limits say, and counts what it gives up."""
+"""Whatever a client sends, a session contains no more than its limits state, and counts what it gives up."""
 
 from __future__ import annotations
 

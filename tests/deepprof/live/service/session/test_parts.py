@@ -1,4 +1,4 @@
-"""The session's parts against what a whole table would say."""
+"""The session's parts against what a whole table would state."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def complete(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def files(traces: Path, *, few: bool) -> list[str]:
-    """Return the files of the manifest; `few`: the first of each format, and `BESIDE`."""
+    """Return the files of the manifest; `few`: the first of every format, and `BESIDE`."""
     listed = pl.read_csv(traces / "manifest.csv")
     first = pl.col("format").is_first_distinct() | pl.col("file").is_in([DIFFERS, *BESIDE])
     return (listed.filter(first) if few else listed)["file"].to_list()
