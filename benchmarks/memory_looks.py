@@ -1,9 +1,10 @@
-"""Leaks of which only examines the level are known, as `deepprof run --memory` sends them: which are found.
+"""Leaks of which only looks at the level are known, as `deepprof run --memory` sends them: which are found.
 
 `python -m benchmarks.memory_looks` prints three tables. The first is of a language model that is trained under a model
-of torch's allocator (`benchmarks.caching_allocator`) and keeps this many bytes of every iteration: what a look
-blocks and one at requests sees. The second is of levels drawn at random: how often a rise is found where there is none,
-and where there is one. The third is the same by simpler ways to show a rise."""
+of torch's allocator (`benchmarks.caching_allocator`) and keeps so many bytes of each iteration: what a look at blocks
+and one at requests sees. The second is of levels drawn at random: how often a rise is found where there is none, and
+where there is one. The third is the same by simpler ways to tell a rise.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ Draw = Callable[[np.random.Generator, int], npt.NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A GPT-2 of this many layers that trains on this many tokens, in numbers of `value_nbytes`."""
+    """A GPT-2 of so many layers that trains on so many tokens, in numbers of `value_nbytes`."""
 
     layers: int = 12
     width: int = 768
@@ -41,7 +42,7 @@ class LanguageModel:
 
     @property
     def parameters(self) -> list[int]:
-        """Sizes of its parameters: the embedding, those of every layer, and the last norm's."""
+        """Sizes of its parameters: the embedding, those of each layer, and the last norm's."""
         wide = self.width * self.width
         layer = [self.width] * 2 + [3 * wide, 3 * self.width, wide, self.width] + [self.width] * 2
         layer += [4 * wide, 4 * self.width, 4 * wide, self.width]
@@ -56,7 +57,7 @@ class LanguageModel:
 
 @dataclass
 class Training:
-    """A model that is trained under an allocator, and keeps `leak` bytes of every iteration."""
+    """A model that is trained under an allocator, and keeps `leak` bytes of each iteration."""
 
     model: LanguageModel
     leak: int
@@ -98,7 +99,7 @@ class Training:
 
 
 def look_at_training(model: LanguageModel, leak: int, iterations: int = ITERATIONS) -> tuple[Levels, Levels]:
-    """Return blocks and requests that are in use at every look after warm-up, bytes."""
+    """Return blocks and requests that are in use at each look after warm-up, bytes."""
     training, looks = Training(model, leak), []
     for _ in range(iterations):
         training.iterate()
@@ -148,7 +149,7 @@ def _settle(rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]:
 
 
 def _shapes(rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]:
-    """A cache with something for every shape of a batch, half as many as there are looks."""
+    """A cache with something for each shape of a batch, half as many as there are looks."""
     shapes = rng.integers(0, n // 2, n)
     first = np.unique(shapes, return_index=True)[1]
     return np.isin(np.arange(n), first).cumsum() * 10.0 + _scatter(rng, n)
