@@ -12,6 +12,7 @@ import sys
 
 from tests.house.figures import measure
 from tests.house.limits import LIMITS, Limit, find_raised, read_limits
+from tests.house.plain_words import count_frequent
 from tests.house.source import read_modules
 
 
@@ -20,7 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.house", description=__doc__)
     parser.add_argument("--lower", action="store_true", help="lower the limits to the present figures")
     given = parser.parse_args()
-    figures, limits = measure(read_modules()), read_limits()
+    figures, limits = measure(read_modules()) | count_frequent(), read_limits()
     sys.stdout.write("\n".join([*write_table(figures, limits), ""]))
     if given.lower:
         lowered = {
