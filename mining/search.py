@@ -155,8 +155,8 @@ def _promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candi
 def _fed_multiple(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candidate:
     """Return the iteration of several equal passes that are fed together where `pick` is only one of its layers.
 
-    Kernels alone do not show a model's layers from iterations, but ranges of the framework or copies from the host do
-    that come once every this many passes.
+    Kernels alone do not distinguish a model's layers from iterations. Ranges of the framework or copies from the host
+    do, once in a fixed number of passes.
     """
     may_be_layer = is_flat(pick.template.symbols) and pick.period >= LAYER and pick.passes < MORE_THAN_LAYERS - 1
     if not may_be_layer:

@@ -47,7 +47,7 @@ _KERNELS: Rules = (
     (r"^(?:typename )?(?:std::)?enable_if<.*?>::type (\S)", "${1}"),
     (rf"\b(?:at|c10|torch|std)::(?:(?:[a-z_]\w*|{_NAMELESS})::)*", ""),
     (rf"(?:{_NAMELESS})::", ""),
-    (  # of libraries the first name stays: it shows cuDNN's kernels from PyTorch's
+    (  # of libraries the first name stays: it distinguishes cuDNN's kernels from PyTorch's
         r"::(?:(?:detail|internal|impl|kernels?|device|ops|cnn|engines_precompiled|tensor_operation|cuda_cub|__\d+"
         r"|(?:CUB|THRUST)_\w+)::)+",
         "::",

@@ -50,7 +50,7 @@ def classify_names(names: pl.Series, tables: Iterable[PatternTable] | None = Non
 
 
 def _classify_again(text: pl.Series) -> pl.DataFrame:
-    """Return what all tables show of names, from what was found before where that is known."""
+    """Return what all tables state of names, from what was found before where that is known."""
     distinct = text.unique(maintain_order=True).to_list()
     rows = {name: row for name in distinct if (row := _FOUND.get(name)) is not None}
     new = [name for name in distinct if name not in rows]

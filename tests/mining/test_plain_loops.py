@@ -1,4 +1,4 @@
-"""Loops without inner loops: their times, what recurs in them and what frames them show them from layers."""
+"""Loops without inner loops: their times, what recurs in them and what frames them distinguish them from layers."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from deepprof.tools.tool import Report, Tool
 class Parallelism(Tool):
     """Tell by what ranks exchange and by the shape of their memory how they share the work: data, tensor, pipeline.
 
-    Memory alone does not show data from tensor parallelism: both have equal ranks. With the peak of another run as a
-    reference the ranks' peaks are compared with it (half of it is usual for two tensor-parallel ranks).
+    Memory alone does not distinguish data from tensor parallelism: both have equal ranks. With the peak of another run
+    as a reference the ranks' peaks are compared with it (half of it is usual for two tensor-parallel ranks).
     """
 
     reference_peak_nbytes: Annotated[int, Meta(ge=1, description="peak of one rank of another run")] | None = None

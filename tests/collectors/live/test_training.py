@@ -42,7 +42,7 @@ def train(
 
 
 def key(stream: int, correlation: int, length: int) -> tuple[int, int, int]:
-    """Return what shows a record from others; cycles of a clock made nanoseconds are one more or less."""
+    """Return what distinguishes a record from others; cycles of a clock made nanoseconds are one more or less."""
     return int(stream), int(correlation), round(int(length), -1)
 
 

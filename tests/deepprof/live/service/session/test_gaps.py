@@ -16,7 +16,7 @@ TEMPLATE = np.random.default_rng(3).permutation(PERIOD)
 
 
 def job(iterations: int, pause: int = 10_000) -> Trace:
-    """Iterations with a pause after each, without which nothing shows them from layers."""
+    """Iterations with a pause after each, without which nothing distinguishes them from layers."""
     return make_trace(pl.concat(play(TEMPLATE, at=i * (40_000 + pause)) for i in range(iterations)), PERIOD)
 
 
