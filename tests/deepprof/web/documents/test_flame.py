@@ -59,7 +59,7 @@ def test_two_runs_are_one_flame(trained: Analysis) -> None:
 
 
 def test_a_run_without_code_has_no_flame_of_both(trained: Analysis) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     side = side_of(trained, trained.loops[0])
     assert write_flame_of_both(side, replace(side, tree=None)) is None
