@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from msgspec import structs
 
 from deepprof.collectors.trace import DEVICE_EVENTS, Accounting, Trace
 from tests.collectors.live.building import build
@@ -103,7 +104,7 @@ def test_names_that_are_no_text_stay_apart(node: Node) -> None:
     job = job_of("odd-bytes", trace_of([{"name": name} for name in ("one", "two", "one")]))
     [recording] = job.recordings
     texts = pl.Series(["k\\xff", "k\\xfe"], dtype=pl.String)
-    told = replace(recording, names=(b"k\xff", b"k\xfe"), trace=replace(recording.trace, names=texts))
+    told = replace(recording, names=(b"k\xff", b"k\xfe"), trace=structs.replace(recording.trace, names=texts))
     check_arrives(node, replace(job, recordings=[told]))
 
 

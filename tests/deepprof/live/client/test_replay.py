@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 import deepprof
 from deepprof.collectors.clocks import shift
@@ -85,7 +86,7 @@ def test_ranks_begin_together_where_their_clocks_do(trace):
     later = shift(trace, 5_000)
     start = find_zeros([trace])[0]
     assert find_zeros([trace, later]) == [start, start]
-    session = Trace(**{name: getattr(later, name) for name in Trace.__dataclass_fields__} | {"clock": "session"})
+    session = replace(later, clock="session")
     assert find_zeros([trace, session]) == [start, start + 5_000]
 
 
