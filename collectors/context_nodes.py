@@ -89,7 +89,7 @@ def _find_places(contexts: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64
 
 
 def _find_parents(contexts: npt.NDArray[np.uint64], parents: npt.NDArray[np.uint64]) -> Places:
-    """Return the place of every node's parent; the number of nodes represents the root, -1 for a parent that lacks."""
+    """Return the place of every node's parent; the number of nodes represents the root, -1 for a missing parent."""
     return np.where(parents == ROOT, len(contexts), _find_places(contexts, parents))
 
 

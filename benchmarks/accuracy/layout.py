@@ -97,7 +97,7 @@ def due(every: int, number: int) -> bool:
 
 
 def order(job: Job, loops: int, rng: np.random.Generator) -> list[int]:
-    """Return the loop of every iteration: the loops need turns for long sections of different lengths."""
+    """Return the loop of every iteration: the loops take turns for long sections of different lengths."""
     share = rng.uniform(0.6, 1.4, job.stretches)
     ends = np.round(share.cumsum() / share.sum() * job.iterations).astype(int)
     stretch = np.searchsorted(ends, np.arange(job.iterations), side="right")

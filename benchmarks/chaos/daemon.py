@@ -78,13 +78,13 @@ class Daemon:
         return next((line for line in list(self.log) if line.get("event") == name), None)
 
     def wait_ready(self) -> bool:
-        """Wait until it needs records; False: it has ended, or has not come so far in time."""
+        """Wait until it takes records; False: it has ended, or has not come so far in time."""
         with self.spoken:
             self.spoken.wait_for(lambda: self.event("ready") or self.event("closed"), self.deadline_s)
         return self.event("ready") is not None
 
     def start(self) -> None:
-        """Start it, and wait until it needs records."""
+        """Start it, and wait until it takes records."""
         self.launch()
         assert self.wait_ready(), f"the daemon is not ready after {self.deadline_s:g} s: {self.last_words()}"
 
@@ -132,7 +132,7 @@ class Daemon:
         return True
 
     def revive_until_ready(self) -> None:
-        """Start it again until it needs records."""
+        """Start it again until it takes records."""
         until = time.monotonic() + self.deadline_s
         while not (self.runs and self.wait_ready()):
             assert time.monotonic() < until, f"the daemon does not start: {self.last_words()}"

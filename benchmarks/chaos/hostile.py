@@ -156,7 +156,7 @@ def name_hugely(attacker: Attacker) -> None:
 
 
 def say_nothing(attacker: Attacker) -> None:
-    """Open streams and never state Hello."""
+    """Open streams and never send Hello."""
     attacker.hang()
 
 

@@ -185,7 +185,7 @@ def find_present(sketch: Sketch) -> set[str]:
 def measure_group(base: str, group: set[str], recorder: Recorder, played: Play) -> float:
     """Return what causes cost together.
 
-    Waiting and launching are what is left to gain once nothing else contains the host back: idle time after a wait is
+    Waiting and launching are what is left to gain once nothing else holds the host back: idle time after a wait is
     due to that one, and the time until a slow submission is not due to the wait before it.
     """
     before = next((others for cause, others in AFTER.items() if group == {cause}), frozenset[str]())

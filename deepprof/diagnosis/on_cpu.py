@@ -1,6 +1,6 @@
 """Reword findings on a program without a device: the rules' phrases on kernels and devices do not fit it.
 
-The rules are the same, because operators need the place of kernels (`metrics.operators`); only the wording differs, and
+The rules are the same, because operators take the place of kernels (`metrics.operators`); only the wording differs, and
 advice on devices is replaced. The patterns are phrases of the rules. A test checks that no word for a device is left in
 any of them.
 """

@@ -42,7 +42,7 @@ class Tool(msgspec.Struct, kw_only=True, dict=True, forbid_unknown_fields=True):
     Fields with a type are the tool's options, which `deepprof tool NAME PATH -- --option value` sets; what `begin` or
     a hook sets besides is the tool's state. A hook gets frames of some 100,000 rows with the columns of the record
     table, `rank`, and `name` (null where the record has none), each record once. Of files they are sorted by time
-    within a rank, one rank after the other. Of a running job each frame is sorted and ranks need turns; a record that
+    within a rank, one rank after the other. Of a running job each frame is sorted and ranks take turns; a record that
     arrives when later ones of its rank were given already comes after them. How the records are cut into frames, and
     which of two hooks is called first, is not defined. A hook that is not overridden costs nothing. Instead of
     `on_kernels` a tool may override `on_kernel`, which gets one row at a time with the columns as attributes; it is

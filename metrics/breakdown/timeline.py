@@ -295,7 +295,7 @@ def _blame_waits(timeline: Timeline, waiting: Spans, busy: Spans, filled: Int64s
 
 
 def _submitted_late(gaps: Gaps, waiting: Spans, busy: Spans) -> Spans:
-    """Return when the driver contains queued work back from an idle device; `busy` is when the device works.
+    """Return when the driver holds queued work back from an idle device; `busy` is when the device works.
 
     Host and device are on one clock where work begins soon after its launch, or the host's waits end with the work.
     """

@@ -1,6 +1,6 @@
 """What the other processes on a device cost every iteration of one process, nanosecond by nanosecond.
 
-Four losses are visible: the device runs another process's kernel while one of this process is queued (they need turns);
+Four losses are visible: the device runs another process's kernel while one of this process is queued (they take turns);
 a kernel lasts longer than alone, because another process's kernel runs next to it or the device has suspended it; a
 copy waits for another process's copy; and a copy lasts longer next to another process's copy. Time beyond the level
 without others that none of these explains is the host's, or hidden."""

@@ -28,7 +28,7 @@ PLANE_NAME = re.compile(rb'"name"\s*:\s*"\\?/(?:host:CPU|device:(?:GPU|TPU|CUSTO
 KINETO = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds)"')
 CAPS = (1_000_000, 5_000_000)  # events: the most that the writer keeps, by its age
 NO_DURATION_PS = 1  # is written for no duration
-SURE_US = 2.0**52  # a float contains whole numbers up to here
+SURE_US = 2.0**52  # a float holds whole numbers up to here
 Line = tuple[Any, Any]  # pid and tid
 
 

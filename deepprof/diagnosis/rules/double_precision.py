@@ -1,7 +1,7 @@
 """Kernels compute in float64 on a device that does so at a small fraction of its rate of float32.
 
 The names of kernels state the type: that of products, or of templates (`StencilKernel<double>`). Where the same kernel
-runs in float too, the two are compared. On a processor, where operators need the place of kernels, recorded types do.
+runs in float too, the two are compared. On a processor, where operators take the place of kernels, recorded types do.
 """
 
 from __future__ import annotations

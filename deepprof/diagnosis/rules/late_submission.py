@@ -1,4 +1,4 @@
-"""Work is launched on an idle device and waits for nothing, but begins milliseconds late: the driver contains it back.
+"""Work is launched on an idle device and waits for nothing, but begins milliseconds late: the driver holds it back.
 
 Drivers that gather work before they submit it do that, as Windows' display driver model (WDDM), through WSL as well,
 and some hypervisors. Another process on the device delays work in the middle of a filled queue, too (`unseen_work`).

@@ -60,7 +60,7 @@ def _measure_kernels(seen: LoopWork, tree: ContextTree) -> tuple[pl.DataFrame, f
 def _measure_operators(seen: LoopWork, tree: ContextTree) -> tuple[pl.DataFrame, float]:
     """Return the backward operators of a processor in which operators run again, and the time of these per iteration.
 
-    There the outermost operators need the place of kernels: what runs again is inside of those of the backward pass.
+    There the outermost operators take the place of kernels: what runs again is inside of those of the backward pass.
     """
     again, why_unknown = find_recomputed(tree.slices, seen.trace.names)
     if why_unknown is not None or not again.any():

@@ -1,6 +1,6 @@
 """Queued work waits although the device does nothing of this process: something that was not recorded contains it.
 
-On a device that processes share without MPS they need turns of about two milliseconds; a trace of one of them shows
+On a device that processes share without MPS they take turns of about two milliseconds; a trace of one of them shows
 only that its queue does not move. With traces of both, `shared-device` states what each takes from the other.
 """
 

@@ -1,4 +1,4 @@
-"""Products are computed on units, or in a type, next to which the device has much faster ones.
+"""Products are computed on units, or in a type although the device has much faster ones.
 
 The names of kernels state type and unit, the device how fast others are; recorded shapes show which products memory
 limits, that gain little. Products of a matrix and a vector, and sparse ones, are always limited by memory.

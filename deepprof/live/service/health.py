@@ -1,4 +1,4 @@
-"""The daemon's health: whether it needs records and is up to date, and the snapshots for the exporter."""
+"""The daemon's health: whether it takes records and is up to date, and the snapshots for the exporter."""
 
 from __future__ import annotations
 

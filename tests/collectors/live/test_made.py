@@ -68,7 +68,7 @@ def test_what_the_queue_has_dropped_is_known_by_kind(tmp_path: Path) -> None:
 
 
 def test_a_tick_tells_why_the_latest_are_missing(tmp_path: Path) -> None:
-    """No one has when the next packet comes that states so."""
+    """No one knows when the next packet comes."""
     said, dropped = collect(tmp_path, ["unfinished", 600])
     tick = said.ticks[-1]
     assert dropped == 0

@@ -1,4 +1,4 @@
-"""Rules on what a processor computes, where operators need the place of kernels: casts, optimizers, losses."""
+"""Rules on what a processor computes, where operators take the place of kernels: casts, optimizers, losses."""
 
 from __future__ import annotations
 

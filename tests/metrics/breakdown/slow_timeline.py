@@ -124,7 +124,7 @@ class Slow:
         )
 
     def handed_over(self) -> set[int]:
-        """Return when the driver contains back what was launched on an idle device."""
+        """Return when the driver holds back what was launched on an idle device."""
         driver, others = set[int](), 0
         gaps = list(self.find_gaps())
         for held, until, call, explained in gaps:

@@ -91,7 +91,7 @@ async def _show_own(_: Request) -> Response:
 
 
 async def _add_slash(request: Request) -> Response:
-    """Send to the address with a slash, next to which the page searches for its documents."""
+    """Send to the address with a slash, from which the page searches for its documents."""
     return Response(status_code=308, headers={"Location": f"{request.scope['path']}/"})
 
 

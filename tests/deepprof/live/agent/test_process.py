@@ -239,7 +239,7 @@ def test_an_open_range_holds_its_start_back() -> None:
     say(process, (Kind.TICK, made.tick(4 * SECOND, device=False, open_since_ns=2 * SECOND)))
     assert [rows.height for rows in rank.rows] == [1]
     say(process, (Kind.TICK, made.tick(20 * SECOND, device=False, open_since_ns=2 * SECOND)))
-    assert [rows.height for rows in rank.rows] == [1, 1]  # one that never closes contains nothing back for ever
+    assert [rows.height for rows in rank.rows] == [1, 1]  # one that never closes holds nothing back for ever
 
 
 def test_clock_set_ahead_is_a_gap() -> None:

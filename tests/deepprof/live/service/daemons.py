@@ -61,7 +61,7 @@ class Daemon:
             return error.code, error.read().decode()
 
     def wait_ready(self) -> Daemon:
-        """Wait until it needs records."""
+        """Wait until it takes records."""
 
         def ready() -> bool:
             assert self.process.poll() is None, f"the daemon ended with {self.process.returncode}: {self.log[-5:]}"

@@ -1,4 +1,4 @@
-"""A daemon's engine without threads and doors: every step of it is taken when a test states so."""
+"""A daemon's engine without threads and doors: every step of it is taken when a test reports so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What contains of every document's columns."""
+"""What holds for every document's columns."""
 
 from __future__ import annotations
 

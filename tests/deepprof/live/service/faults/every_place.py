@@ -131,7 +131,7 @@ class Life:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the daemon ends by itself; it may take a moment to state so."""
+        """Whether the daemon ends by itself; it may take a moment to report so."""
         return self.over.wait(0.05) or self.has_problem
 
     @property
@@ -259,7 +259,7 @@ def hold_miner(life: Life, over: threading.Event) -> None:
 
 
 def hold_turn(life: Life, find: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the engine's `find`, which contains up who attaches the job `open` until someone waits to be the next."""
+    """Return the engine's `find`, which holds up who attaches the job `open` until someone waits to be the next."""
 
     async def found(hello: Any, owner: str) -> Any:
         while hello.job == "open" and not PLAN.passed[NO_TURN] and not PLAN.over and not life.has_problem:
