@@ -21,7 +21,7 @@ MIN_EVENTS = 8  # fewer may be as many as the calls by chance
 def link_in_order(trace: Trace) -> Trace:
     """Return the trace with the launch of every device event; as it is where any is known, or the numbers differ.
 
-    Only traces of one device are linked. A note reports so.
+    Only traces of one device are linked. A note reports it.
     """
     events = (
         trace.device_events.with_row_index("row").filter(pl.col("activity").is_in(WORK_ACTIVITIES)).sort("start_ns")

@@ -114,7 +114,7 @@ def plan_noise(request: SimulationRequest) -> RankPlan:
 
 
 def plan_flushes(request: SimulationRequest) -> RankPlan:
-    """The profiler writes its buffers for 5 to 30 ms after some iterations, and reports so."""
+    """The profiler writes its buffers for 5 to 30 ms after some iterations, and reports it."""
     training = draw_training(request.random, reads=True)
     lengths = {index: request.random.randint(5_000_000, 30_000_000) for index in (3, 4, 8, 13)}
 

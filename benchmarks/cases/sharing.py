@@ -37,7 +37,7 @@ DEVICE = "GPU-00000000"
 class Pair:
     """Two programs, `JOBS`, scenarios or `tiny`; the second starts `late_ns` after the first and does `second` rounds.
 
-    `lasts`: each goes on until the other is done. `together`: they are on one device, and the trace reports so;
+    `lasts`: each goes on until the other is done. `together`: they are on one device, and the trace reports it;
     `bare`: there are no launch records. `unseen`: the second was not recorded.
     """
 

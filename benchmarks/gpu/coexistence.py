@@ -78,7 +78,7 @@ def run_beside(plan: Plan, *, hook: bool) -> ProfiledRun:
         session = await_level(plan, reader, program, CollectionLevel.ON)
         program.go()
         program.reach("profiled")
-        with suppress(Failed):  # where it does not come back, the rows report so
+        with suppress(Failed):  # where it does not come back, the rows report it
             await_level(plan, reader, program, CollectionLevel.ON)
         records = session.records
         if not hook:  # it stays away from another profiler for a while

@@ -218,7 +218,7 @@ def check_session(plan: Plan, alone: dict[str, list[list[Any]]], expected: dict[
         session = await_level(plan, reader, program, CollectionLevel.ON)
         program.go()
         program.reach("profiled")
-        with suppress(Failed):  # where collecting does not begin again, the last row reports so
+        with suppress(Failed):  # where collecting does not begin again, the last row reports it
             await_level(plan, reader, program, CollectionLevel.ON)
         border = len(session.sums)
         program.go()
@@ -242,7 +242,7 @@ def judge_phase(
     """Return whether contexts have what they launched.
 
     After a session of a torch.profiler that stays subscribed CUPTI shows of no launch any more. Then the library has to
-    report so, and the time on the host of the same operators (`sums` since then) has to go on.
+    report it, and the time on the host of the same operators (`sums` since then) has to go on.
     """
     said = [describe_difference(expected[loop], work[loop].counts, "torch.profiler", "ours") for loop in LAUNCHING]
     ok = all(work[loop].counts == expected[loop] and not work[loop].unjoined for loop in LAUNCHING)

@@ -28,7 +28,7 @@ MOST_KERNELS = 1_200
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass: `model` goes through it once; `marked` reports so in the trace, as its framework would."""
+    """One pass: `model` goes through it once; `marked` reports it in the trace, as its framework would."""
 
     kind: str
     flavour: str

@@ -220,7 +220,7 @@ class _LayerNotes:
         self.noted = True
 
     def stop(self) -> None:
-        """Wait no longer; report so where no forward pass was seen."""
+        """Wait no longer; report it where no forward pass was seen."""
         try:
             if not self.recorder.over:
                 warn(UNSEEN)

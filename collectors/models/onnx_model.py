@@ -45,7 +45,7 @@ def read_model(
     `batch` is the first dimension of the inputs, 1 where the file leaves it open, and `shapes` the shape of an input
     by its name. With `dtype`, such as `float16`, all floating-point tensors are taken to be of that type. Weights in
     other files may be absent. `may_run` allows to take shapes that cannot be inferred from one run of the model, by
-    onnxruntime without optimisations: a warning reports so.
+    onnxruntime without optimisations: a warning reports it.
 
     Raises `TraceError` for a file that is no model, contradicts itself, or has a tensor whose shape cannot be found,
     and `UsageError` for shapes that its inputs cannot have.

@@ -33,7 +33,7 @@ def compute_values(kind: str, inputs: Sequence[Values | None], attributes: Attri
         with np.errstate(all="ignore"):
             found = compute(inputs, attributes)
     except (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, np.exceptions.AxisError):
-        return None  # a model that contradicts itself: inference reports so
+        return None  # a model that contradicts itself: inference reports it
     if found is None:
         return None
     outputs = [np.asarray(each) for each in (found if isinstance(found, list) else [found])]

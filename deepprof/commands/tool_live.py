@@ -83,7 +83,7 @@ class _Following:
             self.feed(trace)
 
     def feed_until(self, done: Callable[[], bool]) -> None:
-        """Feed the tool until the job has ended or `done` reports so; looks are `INTERVAL_S` apart."""
+        """Feed the tool until the job has ended or `done` reports it; looks are `INTERVAL_S` apart."""
         from deepprof.live.client.errors import DaemonError
 
         seen_s = time.monotonic()
@@ -118,7 +118,7 @@ class _Following:
         self.kept += trace.accounting.kept
 
     def wait(self, seconds: float, done: Callable[[], bool]) -> None:
-        """Wait, unless the job has ended or `done` reports so."""
+        """Wait, unless the job has ended or `done` reports it."""
         until = time.monotonic() + seconds
         while not self.records.ended and not done() and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, WAIT_S))

@@ -139,7 +139,7 @@ def write_documents(analysis: Analysis, *, most_nbytes: int | None = None) -> Ma
 
 
 def _without_missing(session: SessionDocument, kept: Mapping[str, bytes]) -> SessionDocument:
-    """Return a session that lists only the documents that are kept, and reports so in a view that has none left."""
+    """Return a session that lists only the documents that are kept, and reports it in a view that has none left."""
     views = []
     for view in session.views:
         there = [entry for entry in view.documents if entry.key in kept]

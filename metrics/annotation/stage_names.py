@@ -75,7 +75,7 @@ OF_FRAMEWORKS = (
 DATA_FILE = r"(?i)(?:^|[/_])data_?(?:loader|set|module)s?\.py$"
 LOSS_CLASS = r"(?:Loss|Criterion|CrossEntropy)(?:_\d+)?$"
 NODE = r"^autograd::engine::evaluate_function|Backward\d*(?:, seq = .*)?$|^torch::autograd::AccumulateGrad"
-# Of ranges only: operators are in a node that reports so for certain.
+# Of ranges only: operators are in a node that reports it for certain.
 BACKWARD_OPERATOR = r"_backward(?:_\w+)?$"
 LOSS_OPERATOR = rf"(?i)^(?:aten::)?_?{LOSS_FUNCTIONS}"
 OPTIMIZER_OPERATOR = r"^(?:aten::)?_(?:fused_(?:adam|sgd|adagrad)|amp_(?:foreach_non_finite|update_scale)|foreach_)"

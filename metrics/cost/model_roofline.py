@@ -161,7 +161,7 @@ def check_mapping(mapping: ModelMapping) -> _MappingChecks:
 
 
 def _is_product(mapping: ModelMapping, layer: int) -> bool:
-    """Return whether a layer multiplies and adds: its kind reports so, or what it was fused from."""
+    """Return whether a layer multiplies and adds: its kind reports it, or what it was fused from."""
     role = mapping.profile.layers[layer].role
     kinds = {mapping.graph.nodes[node].kind for node in mapping.nodes[layer]}
     return role in {LayerRole.PRODUCT, LayerRole.ATTENTION} or (role is LayerRole.FUSED and bool(kinds & PRODUCT_KINDS))

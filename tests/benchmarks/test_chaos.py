@@ -101,7 +101,7 @@ def tear_the_journal(ground: Ground) -> str:
 def test_a_store_that_has_lost_records_is_told() -> None:
     found = attempt(Scenario("torn", tear_the_journal, SMALL), EFFORT)
     assert found.count.lost > 0
-    assert found.gone == SMALL.streams  # the daemon has less than it had acknowledged, and they report so
+    assert found.gone == SMALL.streams  # the daemon has less than it had acknowledged, and they report it
     assert "its store was replaced" in " ".join(found.notes)
 
 

@@ -64,7 +64,7 @@ def test_damage_of_any_kind_is_survived(rank, capfd, name):
         importer.accepts(b"", rank)
         refused += isinstance(read_or_refuse(importer, rank), TraceError)
     assert refused > 20
-    assert capfd.readouterr().err == ""  # polars reports so there when it panics
+    assert capfd.readouterr().err == ""  # polars reports it there when it panics
 
 
 @pytest.mark.parametrize("name", ["names", "device_events", "annotations", "stacks"])

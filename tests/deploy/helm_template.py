@@ -58,7 +58,7 @@ def parse(text: str) -> list[Node]:
 
 
 def tokens(text: str) -> Iterator[tuple[str, str]]:
-    """Yield `text` and `action` pieces, white space cut off where an action reports so."""
+    """Yield `text` and `action` pieces, white space cut off where an action reports it."""
     at, cut = 0, False
     for found in TOKEN.finditer(text):
         before = text[at : found.start()]

@@ -1,6 +1,6 @@
 """Memory is requested of the driver, or given back to it, in every iteration, while the device still has work.
 
-Where the device waits for it, `allocator-bound` reports so, and this rule is silent.
+Where the device waits for it, `allocator-bound` reports it, and this rule is silent.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from deepprof.metrics.cost.operation_cost import OperationCost, count_convolutio
 class _ConvolutionForm(Struct, frozen=True):
     """Where an operator has its arguments, after the input and the weight.
 
-    `transposed` is whether it always is, or the place of the argument that reports so. A place that is None has the
+    `transposed` is whether it always is, or the place of the argument that reports it. A place that is None has the
     argument's usual value.
     """
 

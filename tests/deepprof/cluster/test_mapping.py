@@ -88,7 +88,7 @@ def test_what_is_asked_for_is_done_by_the_workers(client: Client, straggling: Pa
 
 
 def test_jobs_on_one_device(client: Client, tmp_path: Path) -> None:
-    """On the user's word, or because one recording of both reports so."""
+    """On the user's word, or because one recording of both reports it."""
     for run, name in zip(simulate_shared(["compute", "io"], memory_share=0.25, iterations=5), "ab", strict=True):
         write(run.simulation, tmp_path / f"{name}.json")
     found = assert_same(client, tmp_path, same_device=True)

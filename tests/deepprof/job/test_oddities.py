@@ -22,7 +22,7 @@ from deepprof.commands import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 sys.exit(main(sys.argv[1:]))
 """
-# Goes no further once something is on the disk, and reports so.
+# Goes no further once something is on the disk, and reports it.
 HELD = """
 import glob, os, sys, time
 import polars

@@ -161,7 +161,7 @@ def test_the_capture_can_be_exported(capsys, capture, tmp_path):
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory) -> list[Path]:
-    """Files of two jobs that ran on one device, as torch.profiler writes them: they do not report so."""
+    """Files of two jobs that ran on one device, as torch.profiler writes them: they do not report it."""
     folder = tmp_path_factory.mktemp("jobs")
     paths = [folder / f"{name}.json.gz" for name in ("one", "two")]
     for run, path in zip(simulate_shared(["compute", "io"], memory_share=0.25, iterations=6), paths, strict=True):

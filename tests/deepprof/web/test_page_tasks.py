@@ -155,7 +155,7 @@ def test_what_bounds_the_backward_pass(counted: CountedVisit) -> None:
     facts = " ".join(counted.seen.text(".inspector dl").split())
     busy = re.search(r"busy 480 µs \((\d+\.\d) %\)", facts)
     assert busy is not None
-    assert float(busy[1]) < 20  # the rest of the time it waits for the host, and reports so
+    assert float(busy[1]) < 20  # the rest of the time it waits for the host, and reports it
     counted.open_box("device", "Block_3")
     assert any("launch" in label or "host" in label for label in counted.read_labels("device", -1))
 

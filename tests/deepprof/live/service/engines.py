@@ -1,4 +1,4 @@
-"""A daemon's engine without threads and doors: every step of it is taken when a test reports so."""
+"""A daemon's engine without threads and doors: every step of it is taken when a test reports it."""
 
 from __future__ import annotations
 

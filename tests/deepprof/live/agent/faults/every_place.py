@@ -126,7 +126,7 @@ class Life:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the agent ends by itself; it may take a moment to report so."""
+        """Whether the agent ends by itself; it may take a moment to report it."""
         return self.over.wait(0.02) or bool(self.agent and self.agent.vitals.problem)
 
     def find(self, job: str) -> RankState | None:

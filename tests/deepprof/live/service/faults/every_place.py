@@ -131,7 +131,7 @@ class Life:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the daemon ends by itself; it may take a moment to report so."""
+        """Whether the daemon ends by itself; it may take a moment to report it."""
         return self.over.wait(0.05) or self.has_problem
 
     @property

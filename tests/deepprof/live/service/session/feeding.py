@@ -48,7 +48,7 @@ def feed(
     *,
     ends: bool = True,
 ) -> Outcome:
-    """Give batches to a session, have it advance where `advances` reports so, and end."""
+    """Give batches to a session, have it advance where `advances` reports it, and end."""
     outcome = Outcome()
     for number, batch in enumerate(batches):
         session.take(batch)
